@@ -48,6 +48,8 @@ void mr_bench_emit_open(const struct mr_bench_params *p, uint64_t start_ns, uint
         {.name = "cpus", .value = (int64_t)mr_cpus_available()},
         {.name = "memory_bytes", .value = (int64_t)memory.total_bytes},
         {.name = "memory_free_bytes", .value = (int64_t)memory.free_bytes},
+        {.name = "queued", .value = p->io == MR_LOADER_IO_QUEUE || (p->io == MR_LOADER_IO_AUTO && w->reader.odirect)},
+        {.name = "preprocess_sleeps", .value = p->preprocess_sleeps},
         {.name = "sharded", .value = is_sharded(w)},
         {.name = "global_shuffle", .value = is_global_shuffle(w)},
         {.name = "format", .value = packed(mr_conf_format_name((enum mr_conf_format)w->dataset.format))},
@@ -116,4 +118,9 @@ void mr_bench_emit_rank(struct mr_events *e, uint64_t origin_ns, const struct mr
     uint64_t now = mr_now_ns();
     mr_emit(e, MR_SPAN_RUN, origin_ns, now, &MR_NOWHERE, 0);
     mr_emit_args(e, MR_SPAN_RANK_FIGURES, now, now, &MR_NOWHERE, 0, args, MR_ARRAY_LEN(args));
+    if (!r->loader.stats.tier.used)
+        return;
+    const struct mr_emit_arg mine[] = {MR_TIER_RANK_FIGURES(WHOLE)}, node[] = {MR_TIER_NODE_FIGURES(WHOLE)};
+    mr_emit_args(e, MR_SPAN_RANK_FIGURES, now, now, &MR_NOWHERE, 0, mine, MR_ARRAY_LEN(mine));
+    mr_emit_args(e, MR_SPAN_RANK_FIGURES, now, now, &MR_NOWHERE, 0, node, MR_ARRAY_LEN(node));
 }

@@ -1,7 +1,8 @@
 /* Feeds: see bench_feed.h. How a workload's reader keys become loader parameters is decided here and nowhere else:
  *
  *   read_threads     engine threads; 0 reads in the trainer's own thread (policy naive)
- *   prefetch_size    batches read ahead; 0: with PyTorch 2, as its loader does, else none (read when asked, in
+ *   policy, tiers    as the loader's; with tiers all epochs are announced, whatever the page cache. An evaluation
+ * stages prefetch_size    batches read ahead; 0: with PyTorch 2, as its loader does, else none (read when asked, in
  * parallel) shuffle keys     mr_workload_order_name; the window of order buffer is shuffle_size transfer_size    reads
  * are split into pieces of it odirect          bypasses the page cache preprocess_time  spent in the engine threads
  * after decoding, on the CPU unless asked to sleep preprocess.*     real preprocessing, before that
@@ -13,6 +14,9 @@
 #include "base/rng.h"
 #include "event/emit.h"
 #include "loader/group_share.h"
+#include "loader/loader_together.h"
+#include "loader/policy_choice.h"
+#include "wire/wire.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -82,6 +86,41 @@ static unsigned look_ahead(const struct mr_bench_params *p)
     return (unsigned)n;
 }
 
+/* Tiers serve the training set; a mistake in the keys is the loader's to tell. */
+static bool has_tiers(const struct mr_bench_params *p, struct mr_policy_choice *out)
+{
+    const struct mr_conf_reader *r = &p->workload->reader;
+    bool through_loader = p->workload->pattern.unit == MR_UNIT_SAMPLE && p->workload->dataset.format != MR_CF_SYNTHETIC;
+    return through_loader && mr_policy_choose(r->policy, r->tiers, p->allow_reorder, out, NULL) == 0 && out->tiers;
+}
+
+bool mr_feed_opens_together(const struct mr_bench_params *p)
+{
+    struct mr_policy_choice c;
+    return mr_share_wanted(p) || has_tiers(p, &c);
+}
+
+static void choose_policy(const struct mr_bench_params *p, bool eval, struct mr_loader_params *out)
+{
+    const struct mr_conf_reader *r = &p->workload->reader;
+    struct mr_policy_choice c;
+    bool tiered = has_tiers(p, &c);
+    out->policy = out->threads == 0 ? "naive" : "staging";
+    if ((eval && tiered) || (!*r->policy && !*r->tiers))
+        return;
+    out->policy = *r->policy ? r->policy : NULL;
+    out->tiers = *r->tiers ? r->tiers : NULL;
+    out->threads = MR_MAX(out->threads, 1u);
+    out->peers = (enum mr_loader_peers)r->peers;
+    out->allow_reorder = p->allow_reorder;
+    out->exchange = mr_wire_exchange_comm;
+    out->exchange_ctx = p->comm;
+    if (!tiered || !p->plan->steps_per_epoch)
+        return;
+    out->last_epoch = (MR_MAX(p->plan->total_steps, 1u) - 1) / p->plan->steps_per_epoch;
+    out->epochs_known = true;
+}
+
 void mr_bench_loader_params(const struct mr_bench_params *p, bool eval, struct mr_loader_params *out)
 {
     const struct mr_workload *w = p->workload;
@@ -99,13 +138,13 @@ void mr_bench_loader_params(const struct mr_bench_params *p, bool eval, struct m
     out->batch_size = (uint32_t)(eval ? w->reader.batch_size_eval : w->reader.batch_size);
     out->drop_last_batch = w->reader.drop_last;
     out->threads = p->threads ? p->threads : (unsigned)w->reader.read_threads;
-    out->policy = out->threads == 0 ? "naive" : "staging";
     out->lookahead = look_ahead(p);
     out->io = p->io;
     out->flags = p->loader_flags | (w->reader.odirect ? MR_LOADER_DIRECT : 0) | MR_LOADER_IN_PLACE;
     /* Across the border of epochs, unless the page cache changes there. Evaluations come when they come. */
     if (!eval && !(p->cache_each_epoch && p->cache != MR_CACHE_ASIS) && p->plan->steps_per_epoch)
         out->last_epoch = (MR_MAX(p->plan->total_steps, 1u) - 1) / p->plan->steps_per_epoch;
+    choose_policy(p, eval, out);
     out->transfer_bytes = w->reader.transfer_size;
     out->events = p->events;
 }
@@ -332,6 +371,15 @@ void mr_feed_close(struct feed *f)
     free(f);
 }
 
+void mr_feed_close_together(struct feed *f)
+{
+    if (!f)
+        return;
+    mr_loader_close_together(f->loader);
+    f->loader = NULL;
+    mr_feed_close(f);
+}
+
 void mr_feed_detach(struct feed *f)
 {
     if (f && f->share)
@@ -395,6 +443,11 @@ uint64_t mr_feed_pieces(struct feed *f)
     return f->pattern ? mr_pattern_pieces(f->pattern) : 0;
 }
 
+int mr_feed_drain(struct feed *f, struct mr_error *err)
+{
+    return f->loader ? mr_loader_drain(f->loader, err) : 0;
+}
+
 int mr_feed_finish(struct feed *f, struct mr_error *err)
 {
     if (f->share)
@@ -424,5 +477,6 @@ void mr_feed_stats(struct feed *f, struct mr_bench_loader_stats *out)
     else
         mr_pattern_get_stats(f->pattern, &out->stats);
     snprintf(out->limiter, sizeof out->limiter, "%s", out->stats.lifetime_limiter);
+    snprintf(out->chosen, sizeof out->chosen, "%s", f->loader ? mr_loader_chosen(f->loader) : "");
     out->stats.limiter = out->stats.lifetime_limiter = NULL;
 }

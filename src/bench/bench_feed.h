@@ -24,6 +24,8 @@ int mr_feed_open(const struct mr_bench_params *p, bool eval, struct feed **out, 
 int mr_feed_open_for(const struct mr_bench_params *p, bool eval, uint32_t rank, struct mr_fetch_source *source,
                      struct feed **out, struct mr_error *err);
 void mr_feed_close(struct feed *f);
+/* The same by all ranks, in the thread of the collectives. */
+void mr_feed_close_together(struct feed *f);
 /* Gives back what must go in the thread of the collectives; close may then run in another. */
 void mr_feed_detach(struct feed *f);
 uint64_t mr_feed_batches(const struct feed *f); /* per epoch */
@@ -32,11 +34,17 @@ int mr_feed_next(struct feed *f, struct feed_batch *out, struct mr_error *err);
 void mr_feed_release(struct feed *f, struct feed_batch *b);
 /* Calls the next batch of a pattern takes; 0 for other feeds. */
 uint64_t mr_feed_pieces(struct feed *f);
+/* After the last step: waits until tiers have kept what is for the next run; a stop ends it. */
+int mr_feed_drain(struct feed *f, struct mr_error *err);
 /* After the last step: what a pattern reads beyond it. */
 int mr_feed_finish(struct feed *f, struct mr_error *err);
 /* Wakes a waiting next; any thread. */
 void mr_feed_stop(struct feed *f);
 void mr_feed_stats(struct feed *f, struct mr_bench_loader_stats *out);
+
+/* The training feed is opened by all ranks together, in the thread of the collectives: ranks that read for others, or
+ * tiers. */
+bool mr_feed_opens_together(const struct mr_bench_params *p);
 
 /* bench_share.c: ranks that read for others. */
 bool mr_share_wanted(const struct mr_bench_params *p);

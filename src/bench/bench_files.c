@@ -7,6 +7,7 @@
 #include "bench/trainer.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -123,6 +124,9 @@ int mr_bench_checkpoint_files(const struct mr_workload *w, const struct mr_plan 
         free(l.item);
         return mr_error_set(err, -ENOMEM, "cannot list the files of a checkpoint");
     }
+    double scale = p->checkpoint.scale;
+    for (uint64_t i = 0; i < l.n && scale > 0 && scale < 1; i++)
+        l.item[i].bytes = (uint64_t)ceil((double)l.item[i].bytes * scale);
     *out = l.item;
     *n = l.n;
     return 0;

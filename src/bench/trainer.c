@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/common.h"
 #include "base/crc32c.h"
+#include "base/log.h"
 #include "base/rng.h"
 #include "bench/trainer.h"
 #include "bench/bench_events.h"
@@ -669,8 +670,10 @@ static bool wait_for_opener(struct trainer *t, struct opener *o)
 
 static int open_feed(struct trainer *t, bool eval, struct feed **out, struct mr_error *err)
 {
-    if (!eval && mr_share_wanted(t->p))
+    if (!eval && mr_feed_opens_together(t->p)) {
+        enter(t, MR_BENCH_OPEN);
         return mr_feed_open(t->p, eval, out, err);
+    }
     struct opener *o = calloc(1, sizeof(*o));
     pthread_t id;
     if (!o)
@@ -789,6 +792,34 @@ static void close_or_leave(struct feed *f, struct mr_checkpointer *saver, struct
     free(c);
 }
 
+/* What the tiers hold goes to the SSD for the next run. Training is over: a stop here costs the next run reads, and
+ * nothing of this one. */
+static int keep_samples(struct trainer *t, struct mr_error *err)
+{
+    struct mr_error stopped;
+    if (!t->train)
+        return 0;
+    enter(t, MR_BENCH_KEEP);
+    set_active(t, t->train);
+    int rc = mr_feed_drain(t->train, &stopped);
+    if (rc == MR_E_INTERRUPTED) {
+        mr_log(MR_LOG_NOTE, "%s", stopped.message);
+        return 0;
+    }
+    if (rc && err)
+        *err = stopped;
+    return rc;
+}
+
+/* A loader that was stopped closes alone, and a stop may have reached some ranks only: then all of them do. */
+static void agree_on_closing(struct trainer *t)
+{
+    uint64_t stopped = atomic_load(&t->board->stop) != 0;
+    if (t->train && mr_feed_opens_together(t->p) &&
+        (mr_comm_allreduce_u64(t->comm, &stopped, 1, MR_COMM_MAX, NULL) || stopped))
+        mr_feed_stop(t->train);
+}
+
 static void close_all(struct trainer *t, bool broken)
 {
     struct rusage use;
@@ -798,11 +829,14 @@ static void close_all(struct trainer *t, bool broken)
     note_drains(t);
     t->me->drains_left = t->saver ? mr_checkpoint_buffered(t->saver) : 0;
     if (broken) {
+        if (t->train)
+            mr_feed_stop(t->train); /* it closes alone */
         close_or_leave(t->train, NULL, t->board);
         close_or_leave(t->eval, NULL, t->board);
         close_or_leave(NULL, t->saver, t->board);
     } else {
-        mr_feed_close(t->train);
+        agree_on_closing(t);
+        mr_feed_close_together(t->train);
         mr_feed_close(t->eval);
         mr_checkpointer_close(t->saver);
     }
@@ -843,6 +877,8 @@ int mr_bench_run(const struct mr_bench_params *p, struct mr_error *err)
         rc = finish_pattern(&t, err);
     if (!rc)
         rc = drain(&t, err);
+    if (!rc)
+        rc = mr_comm_agree(p->comm, keep_samples(&t, err), err);
     if (!rc)
         rc = mr_comm_barrier(p->comm, err); /* the board is complete when any rank returns */
     if (rc)

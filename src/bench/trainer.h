@@ -39,6 +39,7 @@ enum mr_bench_cache { MR_CACHE_ASIS, MR_CACHE_COLD, MR_CACHE_WARM };
     X(MR_BENCH_REDUCE, "summing gradients over the ranks")                                                             \
     X(MR_BENCH_OUTPUT, "writing its output files")                                                                     \
     X(MR_BENCH_DRAIN, "waiting for the burst buffer to drain")                                                         \
+    X(MR_BENCH_KEEP, "copying samples to the SSD for the next run")                                                    \
     X(MR_BENCH_DONE, "done")
 enum mr_bench_state {
 #define MR_BENCH_STATE_ENUM(name, text) name,
@@ -50,6 +51,7 @@ const char *mr_bench_state_text(enum mr_bench_state s);
 struct mr_bench_loader_stats {
     struct mr_loader_stats stats; /* its limiter is not used: pointers do not travel */
     char limiter[16];
+    char chosen[192]; /* tiers and policy, as the loader says them */
 };
 
 /* One rank on the board. Written by that rank only; counters last, so what they cover is complete. */
@@ -109,6 +111,7 @@ struct mr_bench_params {
     bool preprocess_sleeps; /* emulate preprocessing without using the CPU */
     bool device_copy;       /* copy each batch into a second buffer, as a host-to-device transfer would */
     unsigned loader_flags;  /* enum mr_loader_flags */
+    bool allow_reorder;     /* policies may change the order */
     uint64_t seed;
     enum mr_bench_cache cache;
     bool cache_each_epoch;

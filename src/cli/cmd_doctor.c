@@ -4,6 +4,7 @@
 #include "cli/dataset_args.h"
 #include "cli/workload_args.h"
 #include "base/strbuf.h"
+#include "loader/policy_choice.h"
 #include "probe/doctor.h"
 
 #include "build_info.h"
@@ -71,6 +72,18 @@ static int print_json(const struct mr_doctor *d, struct mr_error *err)
     return mr_cli_print_json(stdout, root, err);
 }
 
+/* What `run --tiers auto` would take of this machine for one rank and a data set without an end. */
+static void add_tiers(struct mr_doctor *d)
+{
+    char sizes[256];
+    struct mr_error why;
+    if (mr_policy_tell_tiers("auto", UINT64_C(1) << 59, MR_MIB, 1, sizes, sizeof sizes, &why) == 0)
+        mr_doctor_add(d, "tiers", MR_DOCTOR_OK, "", "--tiers auto may take %s", sizes);
+    else
+        mr_doctor_add(d, "tiers", MR_DOCTOR_NOTE, "Policies that keep samples have nowhere to keep them in memory.",
+                      "%s", why.message);
+}
+
 static int doctor_run(struct mr_command_ctx *ctx, struct mr_error *err)
 {
     const struct doctor_options *o = ctx->options;
@@ -80,6 +93,7 @@ static int doctor_run(struct mr_command_ctx *ctx, struct mr_error *err)
     int rc = mr_doctor_examine(o->path, MR_BUILD_URING, ctx->arena, d, err);
     if (rc)
         return rc;
+    add_tiers(d);
     if (o->json)
         return print_json(d, err);
     print_text(d);

@@ -237,7 +237,7 @@ static int print_report(struct report *r, struct mr_arena *a, struct mr_error *e
     if (!*o->path)
         putchar('\n');
     if (r->run)
-        mr_report_run_print(r->run);
+        mr_report_run_print(r->run, r->x);
     mr_report_print_tables(stdout, r->s, o->top);
     return 0;
 }

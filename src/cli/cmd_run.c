@@ -4,14 +4,13 @@
 #include "base/common.h"
 #include "base/log.h"
 #include "base/strbuf.h"
-#include "explain/explain_settings.h"
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/page_output.h"
 #include "cli/run_output.h"
 #include "cli/workload_args.h"
 #include "job/job_options.h"
-#include "report/report_text.h"
+#include "job/job_tiers.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -56,22 +55,39 @@ static const struct mr_option run_rows[] = {
 
 /* ---- dry run ---- */
 
-static int print_plan_json(const struct mr_workload *w, const struct mr_plan *p, struct mr_error *err)
+static int print_plan_json(const struct mr_job *j, struct mr_error *err)
 {
-    json_t *root = json_pack("{s:s, s:o?, s:o?, s:o?, s:o?}", "schema", "millrace.dry_run/1", "workload",
-                             mr_cli_workload_json(w), "plan", mr_cli_plan_json(w, p), "config", mr_workload_to_json(w),
-                             "notes", mr_strings_to_json(&w->notes));
+    const struct mr_workload *w = j->w;
+    struct mr_strbuf how = {0};
+    mr_job_tell_policy(j, &how);
+    json_t *root =
+        json_pack("{s:s, s:o?, s:o?, s:s, s:o?, s:o?}", "schema", "millrace.dry_run/1", "workload",
+                  mr_cli_workload_json(w), "plan", mr_cli_plan_json(w, &j->plan), "reads_with",
+                  how.text ? how.text : "", "config", mr_workload_to_json(w), "notes", mr_strings_to_json(&w->notes));
+    mr_strbuf_done(&how);
     return mr_cli_print_json(stdout, root, err);
 }
 
-static void print_plan_text(const struct mr_workload *w, const struct mr_plan *p)
+static void print_policy(const struct mr_job *j)
 {
+    struct mr_strbuf how = {0};
+    mr_job_tell_policy(j, &how);
+    if (how.text && *how.text)
+        printf("  %-28s %s\n", "reads with", how.text);
+    mr_strbuf_done(&how);
+}
+
+static void print_plan_text(const struct mr_job *j)
+{
+    const struct mr_workload *w = j->w;
     printf("workload %s%s%s%s\n", *w->name ? w->name : "(defaults only)", *w->file ? " (" : "", w->file,
            *w->file ? ")" : "");
     if (*w->extra.source)
         printf("source   %s\n", w->extra.source);
     puts("\nplan");
-    mr_cli_print_plan(stdout, w, p);
+    mr_cli_print_plan(stdout, w, &j->plan);
+    if (w->workflow.train)
+        print_policy(j);
     bool all = mr_log_shows(MR_LOG_INFO);
     puts(all ? "\nconfiguration" : "\nconfiguration (what is not default; -v shows every key)");
     mr_cli_print_config(stdout, w, all);
@@ -88,50 +104,20 @@ static int dry_run(struct mr_job *j, bool json, struct mr_error *err)
     if (rc)
         return rc;
     if (json)
-        return print_plan_json(j->w, &j->plan, err);
-    print_plan_text(j->w, &j->plan);
+        return print_plan_json(j, err);
+    print_plan_text(j);
     return 0;
 }
 
 /* ---- running ---- */
-
-/* What `millrace report` would say first about the run's trace. It is an extra: without a trace, or where it cannot be
- * explained, the run's own figures have been told. */
-static void print_explained(const struct mr_job *j)
-{
-    const struct mr_explain_options opt = {
-        .rank = -1, .step_from = -1, .source = j->out, .workload = *j->w->file ? j->w->file : j->w->name};
-    struct mr_trace *t = NULL;
-    struct mr_explanation *x = NULL;
-    struct mr_strbuf text = {0};
-    struct mr_error why;
-    char path[4200];
-    mr_job_trace_path(j, path, sizeof path);
-    int rc = access(path, R_OK) == 0 ? mr_trace_create(&t, &why) : -ENOENT;
-    rc = rc ? rc : mr_trace_add(t, path, &why);
-    rc = rc ? rc : mr_trace_finish(t, &why);
-    rc = rc ? rc : mr_explain(t, &opt, &x, &why);
-    if (!rc)
-        mr_explain_run_folder(x, j->out);
-    rc = rc ? rc : mr_advise(x, &why);
-    if (!rc && x->facts.has_steps)
-        mr_report_verdict(x, &text);
-    if (text.text && !text.failed)
-        printf("\n%s", text.text);
-    mr_strbuf_done(&text);
-    mr_explanation_free(x);
-    mr_trace_free(t);
-}
 
 static int report(const struct mr_job *j, bool json, int code, const struct mr_error *why, struct mr_error *err)
 {
     int rc = 0;
     if (j->result.is_whole && json)
         rc = mr_cli_print_json(stdout, mr_job_summary_json(j), err);
-    else if (j->result.is_whole) {
-        mr_cli_print_run(stdout, j);
-        print_explained(j);
-    }
+    else if (j->result.is_whole)
+        mr_job_print(stdout, j, true);
     if (code < 0 && j->comm && mr_comm_is_launched(j->comm))
         mr_cli_tell_error(code, why);
     return rc;

@@ -49,7 +49,9 @@ static const struct mr_option sim_rows[] = {
     ROW("sweep", sweep, STRINGS, "[]", .flags = MR_OPTF_REPEAT,
         .doc = "Runs once for every value of a key. Given several times: once for every combination.",
         .example = "--sweep nodes=1,2,4,8 --sweep class1=10GB,100GB"),
-    ROW("from", from, STRING, "", .doc = "Takes data set, compute and rates from the results folder of a finished run.",
+    ROW("from", from, STRING, "",
+        .doc = "Takes data set, compute, rates and tiers from the results folder of a finished run; nothing changed, "
+               "prediction and measurement of its own policy stand side by side.",
         .example = "--from results/unet3d nodes=8"),
     ROW("svg", svg, STRING, "", .doc = "With one --sweep: also writes a plot; with --seeds it has error bars.",
         .example = "--svg nodes.svg"),
@@ -326,8 +328,24 @@ static int write_page(const struct sim_options *o, const struct mr_cli_sweep *sw
     return rc;
 }
 
+/* One study; `run` is what it can be held against, or NULL. */
+static int show_study(const struct sim_options *o, const struct mr_study *st, const struct mr_study_options *so,
+                      const struct mr_job_measured *run, struct mr_error *err)
+{
+    if (o->json) {
+        json_t *j = mr_cli_study_json(st, so->thesis, so->seeds);
+        if (j && run)
+            json_object_set_new(j, "against", mr_cli_against_json(st, run));
+        return mr_cli_print_json(stdout, j, err);
+    }
+    mr_cli_print_study(st, so->thesis);
+    if (run)
+        mr_cli_print_against(st, run);
+    return 0;
+}
+
 static int show_sweep(const struct sim_options *o, const struct mr_cli_sweep *sw, const struct mr_study_options *so,
-                      struct mr_error *err)
+                      const struct mr_job_measured *run, struct mr_error *err)
 {
     int rc = *o->svg ? write_svg(sw, o->svg, err) : 0;
     if (!rc && *o->html)
@@ -336,15 +354,12 @@ static int show_sweep(const struct sim_options *o, const struct mr_cli_sweep *sw
         return rc;
     if (o->csv)
         mr_cli_print_csv(sw);
+    else if (!sw->n_axes)
+        return show_study(o, &sw->studies[0], so, run, err);
     else if (o->json)
-        return mr_cli_print_json(stdout,
-                                 sw->n_axes ? mr_cli_sweep_json(sw, so->thesis, so->seeds)
-                                            : mr_cli_study_json(&sw->studies[0], so->thesis, so->seeds),
-                                 err);
-    else if (sw->n_axes)
-        mr_cli_print_sweep(sw);
+        return mr_cli_print_json(stdout, mr_cli_sweep_json(sw, so->thesis, so->seeds), err);
     else
-        mr_cli_print_study(&sw->studies[0], so->thesis);
+        mr_cli_print_sweep(sw);
     return 0;
 }
 
@@ -382,8 +397,13 @@ static int run_points(struct mr_command_ctx *ctx, const struct mr_strings *searc
         rc = mr_study_run(&points[i], so, &sw.studies[i], err);
     mr_progress_stop(so->progress);
     so->progress = NULL;
+    /* A scenario that was changed is not the run's any more; the published rules have no epochs. */
+    struct mr_job_measured run;
+    bool same = *o->from && !ctx->overrides.n && !o->sweep.n && !so->thesis;
+    if (!rc && same)
+        rc = mr_job_load_measured(o->from, &run, err);
     if (!rc)
-        rc = show_sweep(o, &sw, so, err);
+        rc = show_sweep(o, &sw, so, same ? &run : NULL, err);
     free(points);
     free(sw.studies);
     return rc;

@@ -16,6 +16,7 @@
     X(cat)                                                                                                             \
     X(order)                                                                                                           \
     X(ckpt)                                                                                                            \
+    X(cache)                                                                                                           \
     X(sim)                                                                                                             \
     X(calibrate)                                                                                                       \
     X(demo)                                                                                                            \

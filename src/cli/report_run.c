@@ -96,11 +96,13 @@ const char *mr_report_run_workload_name(const struct mr_report_run *r)
     return file && *file && access(file, R_OK) == 0 ? file : name && *name ? name : NULL;
 }
 
-void mr_report_run_print(const struct mr_report_run *r)
+void mr_report_run_print(struct mr_report_run *r, struct mr_explanation *x)
 {
-    if (r->has_job)
-        mr_cli_print_run(stdout, &r->job);
-    else
+    if (r->has_job) {
+        r->job.result.explained = x; /* for the moment: it is the caller's */
+        mr_job_print(stdout, &r->job, false);
+        r->job.result.explained = NULL;
+    } else
         print_alone(r);
     putchar('\n');
 }

@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include "conf/workload.h"
 #include "event/trace_read.h"
+#include "explain/explain.h"
 
 #include <jansson.h>
 
@@ -16,7 +17,8 @@ int mr_report_run_open(const char *path, const struct mr_trace *t, struct mr_are
                        struct mr_error *err);
 /* The file or preset that the run was of; NULL: nobody knows. */
 const char *mr_report_run_workload_name(const struct mr_report_run *r);
-void mr_report_run_print(const struct mr_report_run *r);
+/* x: of the same trace; NULL: nobody explained it. */
+void mr_report_run_print(struct mr_report_run *r, struct mr_explanation *x);
 /* A new reference; NULL when out of memory. */
 json_t *mr_report_run_json(const struct mr_report_run *r);
 /* The workload of a results folder, NULL of a trace alone; lives as long as `r` and the arena. */

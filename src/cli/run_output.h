@@ -13,9 +13,6 @@ void *mr_run_live_start(const struct mr_job *j);
 void mr_run_live_tick(void *live);
 void mr_run_live_end(void *live);
 
-/* run_text.c: the summary, verdict first, at most 40 lines. */
-void mr_cli_print_run(FILE *out, const struct mr_job *j);
-
 /* run_tables.c */
 /* Shows what a search has found until `rc`, and returns that, or why it could not be shown. */
 int mr_cli_print_search(const struct mr_job *j, const struct mr_job_search *s, bool find_max, bool json, int rc,

@@ -168,9 +168,10 @@ int mr_cli_print_search(const struct mr_job *j, const struct mr_job_search *s, b
 
 static json_t *checkpoint_json(const struct mr_job_checkpoints *c)
 {
-    return json_pack("{s:I, s:I, s:i, s:I, s:f, s:f, s:f, s:f}", "saves", (json_int_t)c->writes, "loads",
-                     (json_int_t)c->reads, "writers", (int)c->writers, "files", (json_int_t)c->files, "bytes", c->bytes,
-                     "save_s", c->save_s, "load_s", c->load_s, "total_s", c->total_s);
+    return json_pack("{s:I, s:I, s:i, s:I, s:f, s:f, s:f, s:f, s:s?, s:f, s:f}", "saves", (json_int_t)c->writes,
+                     "loads", (json_int_t)c->reads, "writers", (int)c->writers, "files", (json_int_t)c->files, "bytes",
+                     c->bytes, "save_s", c->save_s, "load_s", c->load_s, "total_s", c->total_s, "engine", c->engine,
+                     "durable_s", c->durable_s, "tail_s", c->tail_s);
 }
 
 static void print_checkpoint(const struct mr_job_checkpoints *c)
@@ -181,6 +182,9 @@ static void print_checkpoint(const struct mr_job_checkpoints *c)
             "  checkpoints   %s by %u rank%s: %llu written in %.2f s each, %llu read in %.2f s each; %.2f s in all\n",
             mr_human_bytes(c->bytes, size), c->writers, c->writers == 1 ? "" : "s", (unsigned long long)c->writes,
             c->save_s, (unsigned long long)c->reads, c->load_s, c->total_s);
+    if (c->writes && c->durable_s > c->save_s)
+        printf("                written behind: durable after %.2f s each; %.2f s of the end wait for the last\n",
+               c->durable_s, c->tail_s);
 }
 
 static int print_checkpoints_only(const struct mr_job *j, const struct mr_job_prediction *p, bool json,

@@ -5,6 +5,7 @@
 #include "base/strbuf.h"
 #include "conf/option.h"
 #include "explain/explain.h"
+#include "job/job_scenario.h"
 #include "sim/access_study.h"
 #include "sim/study.h"
 
@@ -39,6 +40,10 @@ void mr_cli_print_sweep(const struct mr_cli_sweep *sw);
 void mr_cli_print_csv(const struct mr_cli_sweep *sw);
 void mr_cli_print_plan_study(const struct mr_storage_plan *p, const struct mr_scenario *s);
 void mr_cli_print_access(const struct mr_scenario *s, const struct mr_access_study *a);
+/* The run's own policy among the study's, beside what the run measured; nothing (JSON: null) where the study lacks it.
+ */
+void mr_cli_print_against(const struct mr_study *st, const struct mr_job_measured *m);
+json_t *mr_cli_against_json(const struct mr_study *st, const struct mr_job_measured *m);
 /* NULL when out of memory. */
 json_t *mr_cli_study_json(const struct mr_study *st, bool thesis, unsigned seeds);
 json_t *mr_cli_sweep_json(const struct mr_cli_sweep *sw, bool thesis, unsigned seeds);

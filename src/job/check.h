@@ -63,6 +63,7 @@ void mr_check_data_done(struct mr_check_data *d);
 struct mr_check_variant {
     const char *storage;       /* throttle text, or "" for the bare file system */
     const char *burst;         /* of a burst buffer before it, or NULL: checkpoints are written to `storage` */
+    bool async;                /* checkpoints are copied in memory and written behind */
     int64_t threads, prefetch; /* -1: the preset's */
     double slowdown; /* storage and compute are this much slower, measured times divided by it; already in `storage` */
 };

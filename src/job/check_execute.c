@@ -56,6 +56,8 @@ static void set_workload(struct check_job *j, const struct mr_check_variant *v)
     memcpy(j->checkpoint_bytes, s->checkpoint_bytes, sizeof j->checkpoint_bytes);
     w->burst_buffer.folder = *j->burst ? j->burst_folder : "";
     w->burst_buffer.store = j->burst;
+    if (v->async)
+        w->checkpoint.engine = "async";
 }
 
 static void set_plan(struct check_job *j)

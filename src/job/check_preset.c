@@ -18,7 +18,7 @@
  *     speedup A B                run time at A / at B
  *     spread A B C ...           (longest - shortest) / shortest run time
  *     SYSTEM may be BUFFER>SYSTEM: checkpoints go to a burst buffer on BUFFER and are drained to SYSTEM (not traced: no
- *     posix.write figures)
+ *     posix.write figures); async>SYSTEM: the asynchronous engine writes them behind
  *
  * Executions are kept by variant, so each is made once. Times are noisy on a busy machine: when a shaped line fails,
  * all executions are made again, ATTEMPTS times at most, and the report says how many it took. Exact lines get one
@@ -161,7 +161,8 @@ static int parse_variant(struct check *c, const char *text, struct mr_check_vari
         final = field[0];
     const char *model = strcmp(final, "-") && !named ? final : w->extra.storage_model;
     rc = mr_check_storage(model, out->slowdown, c->p->search, c->arena, &out->storage, err);
-    return rc || final == field[0]
+    out->async = final != field[0] && strcmp(field[0], "async") == 0;
+    return rc || final == field[0] || out->async
                ? rc
                : mr_check_storage(field[0], out->slowdown, c->p->search, c->arena, &out->burst, err);
 }

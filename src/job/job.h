@@ -32,11 +32,13 @@
 /* What is asked of a job beyond its workload. job_options.h has one row for each. */
 struct mr_job_options {
     const char *workload, *config_dir, *data, *out, *store, *checkpoint_store, *checkpoint_folder, *burst_buffer,
-        *system, *trace;
+        *system, *trace, *policy, *tiers, *peers;
+    bool allow_reorder;
     bool lenient, verify, generate, strict_trust, expect, probe, overwrite, copy_to_device, preprocess_sleep,
         cache_each_epoch, ceiling;
     int compute, cache, io; /* enums of trainer.h and loader.h */
     int64_t ranks, threads, lookahead, seed, keep_last;
+    double scale; /* of checkpoints */
     uint64_t checkpoint_every_ns, max_time_ns, stall_after_ns;
 };
 
@@ -74,6 +76,8 @@ enum mr_job_verdict {
 
 /* What a job measured. Everything in summary.json is a function of the job and of this: whoever fills in the board and
  * the figures of the second group gets the same summary (mr_job_compute_figures makes the third from them). */
+struct mr_explanation; /* explain/explain.h */
+
 struct mr_job_result {
     struct mr_bench_board *board;
 
@@ -90,6 +94,7 @@ struct mr_job_result {
     struct mr_rank_series *series; /* of all ranks */
     struct mr_metrics *metrics;
     struct mr_dlio_metrics *dlio;
+    struct mr_explanation *explained; /* the run's trace by the rules of `report`; NULL: it has none */
 
     uint32_t rank;    /* of this process */
     bool is_reporter; /* this process tells the story */
@@ -182,10 +187,12 @@ int mr_job_compute_figures(struct mr_job *j, struct mr_error *err);
 enum mr_job_verdict mr_job_judge(const struct mr_job *j, char *because, size_t cap);
 /* What kept the accelerators from working, in one clause. */
 const char *mr_job_limiter(const struct mr_job *j, char *text, size_t cap);
-/* What would help a run that waited for data, on one line; nothing for one that did not. */
+/* The summary as text (job_text.c): verdict first, at most 40 lines; `explains`: with what the rules say of it. */
+void mr_job_print(FILE *out, const struct mr_job *j, bool explains);
+/* The verdict of the rules with its reason and the best fix, on one line; nothing for a healthy run. */
 void mr_job_advise(const struct mr_job *j, struct mr_strbuf *out);
-/* More streams than the run had do not bring what it needs: how much the storage gives at most. */
-bool mr_job_storage_limit(const struct mr_job *j, double *bytes_per_s);
+/* result.explained knows the run's steps. */
+bool mr_job_is_explained(const struct mr_job *j);
 /* Checkpoints that wait in the burst buffer at the end. */
 uint64_t mr_job_left_in_buffer(const struct mr_job *j);
 /* summary.json of the job and its result. NULL when out of memory. */

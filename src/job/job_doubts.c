@@ -7,6 +7,7 @@
 #include "base/common.h"
 #include "base/strbuf.h"
 #include "job/job_internal.h"
+#include "job/job_tiers.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -27,6 +28,9 @@ static void doubt_data(struct mr_job *j)
         DOUBT(j, "%s", j->unlike.item[i]);
     if (j->info.samples && j->result.metrics->steps && !mr_job_store_has_content(j))
         DOUBT(j, "the store has no content: no storage was read");
+    struct mr_policy_choice c;
+    if (mr_job_policy(j, &c, NULL) == 0 && c.is_perfect && j->result.metrics->steps)
+        DOUBT(j, "policy perfect hands out prepared batches: no step got the data of the order");
 }
 
 /* An emulated device is as slow with its data in memory; plug-ins and the other backends keep their own counsel. */

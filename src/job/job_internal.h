@@ -42,10 +42,11 @@ void mr_job_find_doubts(struct mr_job *j);
 bool mr_job_store_has_content(const struct mr_job *j);
 json_t *mr_job_trust_json(const struct mr_job *j);
 
-/* job_advice.c */
-#define MR_ADVICE_STALL 0.05                          /* of the time, waiting for data: less needs no advice */
-double mr_job_needed_threads(const struct mr_job *j); /* per rank, to load a batch in the time one computes */
-bool mr_job_queues_reads(const struct mr_job *j);     /* threads keep many requests in flight each */
+/* job_explain.c: fills in result.explained from the run's trace. After the probe, before the results are written. */
+void mr_job_explain(struct mr_job *j);
+double mr_job_storage_limit(const struct mr_job *j); /* bytes per second; NAN: storage is not the limit */
+/* job_scenario.c: threads keep many requests in flight each. */
+bool mr_job_queues_reads(const struct mr_job *j);
 /* job_probe.c: fills in result.probe where storage was the limit. Takes up to two seconds. */
 void mr_job_probe_storage(struct mr_job *j);
 

@@ -1,8 +1,5 @@
 /* The job of a finished run, from its summary.json: the workload as it was resolved, the options, and what was
- * measured. Keys that the summary lacks are errors, not defaults.
- *
- * The machine as the run saw it: one thread got read_bytes / (sum of all threads' time in reads), the job at most that
- * times its threads, or what the run's supply was if that is more. Half of the host's memory is class 1. */
+ * measured. Keys that the summary lacks are errors, not defaults. */
 #include "base/common.h"
 #include "job/job_internal.h"
 #include "job/job_options.h"
@@ -56,6 +53,10 @@ static int read_measured(const json_t *root, const char *path, struct mr_job_mea
                                 .supply_bytes_per_s = or_zero(number(json_object_get(m, "supply_bytes_per_s"))),
                                 .memory_gib = or_zero(number(json_object_get(root, "host_memory_GB")))};
     per_rank(json_object_get(m, "per_rank"), &r);
+    const char *asked = json_string_value(json_object_get(json_object_get(root, "options"), "threads"));
+    r.threads_asked = asked && atof(asked) > 0
+                          ? atof(asked)
+                          : number(json_object_get(json_object_get(root, "config"), "reader.read_threads"));
     const struct {
         double value, most;
     } must[] = {{number(json_object_get(m, "ranks")), UINT16_MAX},
@@ -69,6 +70,7 @@ static int read_measured(const json_t *root, const char *path, struct mr_job_mea
     if (!(r.read_s > 0) || !(r.threads > 0))
         return mr_error_plain(err, MR_E_INCOMPLETE, "the run in '%s' has no read times of its threads", path);
     *out = r;
+    mr_job_read_sources(root, out);
     return 0;
 }
 
@@ -259,25 +261,4 @@ int mr_job_load_measured(const char *folder, struct mr_job_measured *out, struct
         rc = read_measured(root, path, out, err);
     json_decref(root);
     return rc;
-}
-
-void mr_job_measured_system(const struct mr_job_measured *m, uint32_t ranks, struct mr_system *out)
-{
-    double threads = fmin(m->threads, MR_JOB_STAGING_THREADS_MOST), stream = fmax(1, m->read_bytes / m->read_s) / MB;
-    double job = fmax(stream * threads * ranks, m->supply_bytes_per_s / MB);
-    struct mr_system s = {.name = "as measured",
-                          .preprocess_mbps = 1e6,
-                          .network_mbps = 1e6,
-                          .pfs_link_mbps = 1e6,
-                          .pfs_stream_mbps = stream,
-                          .pfs_mbps = {.n = 2, .x = {1, MR_MAX(ranks, 2u)}, .y = {job / ranks, job}},
-                          .n_classes = 2};
-    const struct mr_curve memory = {.n = 1, .x = {1}, .y = {10000}};
-    s.classes[0] = (struct mr_storage_class){
-        .name = "staging", .capacity_mb = (double)MR_GIB / MB, .threads = (unsigned)threads, .read_mbps = memory};
-    s.classes[1] = (struct mr_storage_class){.name = "ram",
-                                             .capacity_mb = m->memory_gib / 2 * (double)MR_GIB / MB / ranks,
-                                             .threads = 4,
-                                             .read_mbps = memory};
-    *out = s;
 }

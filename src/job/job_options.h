@@ -42,6 +42,21 @@ extern const char *const mr_job_computes[], *const mr_job_caches[], *const mr_jo
                    .doc = "Reading threads per rank; 0: the workload's read_threads."),                                \
         MR_JOB_ROW(at, "lookahead", lookahead, INT, "-1", .min = -1, .max = 1e6,                                       \
                    .doc = "Batches read ahead of the trainer; -1: the workload's prefetch_size."),                     \
+        MR_JOB_ROW(at, "policy", policy, STRING, "",                                                                   \
+                   .doc = "Who reads what when and what stays near: naive, staging, lbann-dynamic, nopfs, millrace; "  \
+                          "perfect: prepared batches, what a loader that costs nothing would give. Default: "          \
+                          "reader.policy of the workload, else millrace with --tiers, else staging.",                  \
+                   .example = "--policy millrace"),                                                                    \
+        MR_JOB_ROW(at, "tiers", tiers, STRING, "",                                                                     \
+                   .doc = "What a node may use to keep samples in: memory, SSD folders; 'auto' chooses from the "      \
+                          "machine. Default: reader.tiers, else auto with a policy that keeps samples. See "           \
+                          "doc/tiers.md.",                                                                             \
+                   .example = "--tiers ram=2GiB,ssd=/nvme/cache:100GiB"),                                              \
+        MR_JOB_ROW(at, "peers", peers, STRING, "",                                                                     \
+                   .doc = "on, off or auto: nodes ask each other for samples before they read the source. Default: "   \
+                          "reader.peers."),                                                                            \
+        MR_JOB_ROW(at, "allow_reorder", allow_reorder, BOOL, "false",                                                  \
+                   .doc = "Allows a policy that reads other samples than the order says."),                            \
         MR_JOB_ROW(at, "store", store, STRING, "posix", .short_flag = 's',                                             \
                    .doc = "Storage stack the samples are read through; {rank} in it becomes the rank's number. See "   \
                           "'millrace help "                                                                            \
@@ -67,6 +82,10 @@ extern const char *const mr_job_computes[], *const mr_job_caches[], *const mr_jo
                    .example = "--checkpoint-every 30s"),                                                               \
         MR_JOB_ROW(at, "keep_last", keep_last, INT, "0", .min = 0, .max = 1e6,                                         \
                    .doc = "Checkpoints kept; older ones are removed after a successful save. 0: all."),                \
+        MR_JOB_ROW(at, "scale", scale, DOUBLE, "1", .min = 1e-9, .max = 1,                                             \
+                   .doc = "Checkpoints have this share of their true size: a model that is too large for this "        \
+                          "machine.",                                                                                  \
+                   .example = "llama3_70b --scale 0.001"),                                                             \
         MR_JOB_ROW(at, "compute", compute, ENUM, "sleep", .choices = mr_job_computes,                                  \
                    .doc = "How compute time is spent: asleep, as on an accelerator; spinning; or multiplying "         \
                           "matrices on the CPU."),                                                                     \

@@ -1,11 +1,11 @@
 /* Predicting a job (`run --virtual`): the same workload on the virtual clock against a storage model, in seconds
  * instead of hours. The simulator (src/sim) plays the order, the batches and the compute time of the workload on every
  * rank; the model says how the storage shares its bandwidth among them. Whole epochs, the last one that
- * total_training_steps cuts short, and an evaluation are played apart and added up. Checkpoints are synchronous: every
- * rank writes its files one after the other, all share the storage, and training waits for the slowest; a model without
- * rates for writing writes as fast as it reads. */
+ * total_training_steps cuts short, and an evaluation are played apart and added up; checkpoints are
+ * predict_checkpoint.c's. */
 #include "base/common.h"
 #include "job/job_predict.h"
+#include "job/job_tiers.h"
 
 #include <errno.h>
 #include <math.h>
@@ -14,10 +14,11 @@
 
 #define MB 1e6
 
-/* Without reading threads the trainer reads on demand. */
+/* Without reading threads the trainer reads on demand. mr_job_check found what cannot be. */
 static const char *policy_of(const struct mr_job *j)
 {
-    return (j->opt.threads ? j->opt.threads : j->w->reader.read_threads) == 0 ? "naive" : "staging";
+    struct mr_policy_choice c;
+    return mr_job_policy(j, &c, NULL) ? "staging" : c.policy;
 }
 
 static int play(const struct mr_job *j, const struct mr_system *sys, const struct mr_job_part *part,
@@ -79,64 +80,6 @@ static int play_evaluation(const struct mr_job *j, const struct mr_system *sys, 
     return play(j, sys, &part, once, err);
 }
 
-/* ---- checkpoints ---- */
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-/* Who has the least is done first, and leaves its share to the others. */
-static double shared_s(const struct mr_system *sys, bool writes, double *mb, uint32_t n)
-{
-    const struct mr_curve *curve = writes && sys->pfs_write_mbps.n ? &sys->pfs_write_mbps : &sys->pfs_mbps;
-    double t = 0, done = 0;
-    qsort(mb, n, sizeof(*mb), by_size);
-    for (uint32_t i = 0; i < n; i++) {
-        double clients = n - i, rate = mr_curve_at(curve, clients) / clients;
-        if (sys->pfs_link_mbps > 0)
-            rate = fmin(rate, sys->pfs_link_mbps);
-        if (sys->pfs_stream_mbps > 0)
-            rate = fmin(rate, sys->pfs_stream_mbps);
-        t += (mb[i] - done) / rate;
-        done = mb[i];
-    }
-    return t;
-}
-
-static int predict_checkpoints(const struct mr_job *j, const struct mr_system *sys, struct mr_job_checkpoints *out,
-                               struct mr_error *err)
-{
-    const struct mr_plan *p = &j->plan;
-    *out = (struct mr_job_checkpoints){.writes = p->checkpoint.writes, .reads = p->checkpoint.reads};
-    if (!j->w->workflow.checkpoint || !(out->writes + out->reads))
-        return 0;
-    double *mb = calloc(p->ranks, sizeof(*mb));
-    uint64_t most_files = 0;
-    int rc = mb ? 0 : mr_error_set(err, -ENOMEM, "cannot predict the checkpoints of %u ranks", p->ranks);
-    for (uint32_t k = 0; k < p->ranks && !rc; k++) {
-        struct mr_checkpoint_file *files = NULL;
-        uint64_t n = 0;
-        rc = mr_bench_checkpoint_files(j->w, p, k, &files, &n, err);
-        for (uint64_t i = 0; i < n && !rc; i++)
-            mb[out->writers] += (double)files[i].bytes / MB;
-        free(files);
-        out->files += n;
-        most_files = MR_MAX(most_files, n);
-        out->bytes += mb[out->writers] * MB;
-        out->writers += mb[out->writers] > 0;
-    }
-    double latency = (double)most_files * sys->pfs_latency_s;
-    if (!rc) {
-        out->save_s = shared_s(sys, true, mb, out->writers) + latency;
-        out->load_s = shared_s(sys, false, mb, out->writers) + latency;
-    }
-    out->total_s = out->save_s * (double)out->writes + out->load_s * (double)out->reads;
-    free(mb);
-    return rc;
-}
-
 /* ---- the whole ---- */
 
 /* Every rank reads all of it, before the first step. */
@@ -149,7 +92,7 @@ static int predict_preload(const struct mr_job *j, struct mr_job_prediction *v, 
         return mr_error_set(err, -ENOMEM, "cannot predict the reading of %u ranks", j->plan.ranks);
     for (uint32_t k = 0; k < j->plan.ranks; k++)
         mb[k] = j->plan.train_bytes / MB;
-    v->preload_s = shared_s(&v->system, false, mb, j->plan.ranks);
+    v->preload_s = mr_job_shared_s(&v->system, false, mb, j->plan.ranks);
     v->train.read_bytes += j->plan.train_bytes * j->plan.ranks;
     free(mb);
     return 0;
@@ -216,31 +159,20 @@ static int predict_spread(const struct mr_job *j, struct mr_job_prediction *v, s
     return 0;
 }
 
-static int refuse_burst(const struct mr_job *j, struct mr_error *err)
-{
-    if (!j->w->workflow.checkpoint || !*j->w->burst_buffer.folder)
-        return 0;
-    mr_error_plain(err, MR_E_UNSUPPORTED, "--virtual does not simulate a burst buffer for checkpoints");
-    mr_error_hint(err, "leave it out with 'checkpoint.burst_buffer.folder=', or run it for real");
-    return MR_E_UNSUPPORTED;
-}
-
 int mr_job_predict(struct mr_job *j, struct mr_job_prediction *out, struct mr_error *err)
 {
     struct mr_job_prediction v = {.policy = policy_of(j)};
-    int rc = refuse_burst(j, err);
-    if (!rc)
-        rc = mr_job_make_plan(j, err);
+    int rc = mr_job_make_plan(j, err);
     if (!rc && (rc = mr_job_load_system(j, &v.system, err)) == MR_E_USAGE)
         mr_error_hint(err, "name one of workloads/systems or a file: --system lassen");
-    if (!rc)
-        rc = predict_checkpoints(j, &v.system, &v.ckpt, err);
     if (!rc && j->w->workflow.train)
         rc = play_training(j, &v.system, &v.train, err);
     if (!rc && j->w->workflow.train)
         rc = play_evaluation(j, &v.system, &v.eval, err);
     if (!rc && j->w->workflow.train)
         rc = predict_preload(j, &v, err);
+    if (!rc)
+        rc = mr_job_predict_checkpoints(j, &v.system, v.train.time_s, &v.ckpt, err);
     if (rc)
         return rc;
     add_up(j, &v);

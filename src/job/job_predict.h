@@ -10,9 +10,12 @@ struct mr_job_played {
 };
 
 struct mr_job_checkpoints {
-    double bytes, save_s, load_s, total_s; /* one checkpoint; all that are written and read */
+    double bytes, save_s, load_s, total_s; /* one checkpoint, on average; all that training waits for */
     uint64_t writes, reads, files;
     uint32_t writers;
+    const char *engine; /* sync, async, burst */
+    double durable_s;   /* one, until it is where it stays; sync: save_s */
+    double tail_s;      /* of total_s: what is still under way at the end */
 };
 
 struct mr_job_prediction {
@@ -27,6 +30,11 @@ struct mr_job_prediction {
     bool other_reads; /* rates of direct reads, as 'calibrate' measures them, stand for reads through the page cache */
 };
 
+/* Its checkpoints, in a training of so many seconds without them. */
+int mr_job_predict_checkpoints(const struct mr_job *j, const struct mr_system *sys, double train_s,
+                               struct mr_job_checkpoints *out, struct mr_error *err);
+/* How long n clients take for so many MB each, sharing the storage; sorts them. */
+double mr_job_shared_s(const struct mr_system *sys, bool writes, double *mb, uint32_t n);
 /* Needs a resolved job; makes its plan. The machine is the one of mr_job_load_system. */
 int mr_job_predict(struct mr_job *j, struct mr_job_prediction *out, struct mr_error *err);
 

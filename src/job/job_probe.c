@@ -24,7 +24,8 @@
 #define SAMPLES_MOST 4096u
 #define PROBE_LEAST_NS (250 * MR_NS_PER_MS)
 #define PROBE_MOST_NS MR_NS_PER_S
-#define READS_EACH 8u /* a stream has made by then, if it is quick enough */
+#define STALL_LEAST 0.05 /* of the time, waiting for data: below it nobody asks what more threads would bring */
+#define READS_EACH 8u    /* a stream has made by then, if it is quick enough */
 
 struct probe {
     struct mr_store *store;
@@ -65,6 +66,16 @@ static int read_place(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error
     }
     mr_object_close(o, NULL);
     return got < 0 ? (int)got : 0;
+}
+
+/* Threads of a rank that load a batch in the time one computes. */
+static double needed_threads(const struct mr_job *j)
+{
+    struct mr_job_loaders l = mr_job_sum_loaders(j);
+    double compute_s = j->result.metrics->compute_mean_s, batches = 0;
+    for (uint32_t k = 0; k < j->result.board->world; k++)
+        batches += (double)j->result.board->ranks[k].loader.stats.batches;
+    return batches > 0 && compute_s > 0 ? ceil((l.read + l.decode + l.transform) / batches / 1e9 / compute_s * 1.1) : 0;
 }
 
 /* Bytes per second of so many streams; 0: no answer. `once`: no sample twice. */
@@ -118,7 +129,7 @@ static bool is_worth_asking(const struct mr_job *j)
     const struct mr_metrics *m = j->result.metrics;
     const char *store = j->opt.store;
     struct mr_job_loaders l = mr_job_sum_loaders(j);
-    bool waits = m->split.data >= MR_ADVICE_STALL && l.read > l.decode + l.transform && m->compute_mean_s > 0;
+    bool waits = m->split.data >= STALL_LEAST && l.read > l.decode + l.transform && m->compute_mean_s > 0;
     bool plain = !strstr(store, "{rank}") && !strstr(store, "trace") && !strstr(store, "fault"); /* that would write */
     return j->opt.probe && waits && plain && j->info.samples && !j->result.code && !mr_job_queues_reads(j) &&
            mr_job_store_has_content(j);
@@ -158,7 +169,7 @@ void mr_job_probe_storage(struct mr_job *j)
         return;
     unsigned each = MR_MAX(j->result.board->ranks[j->comm->rank].loader.stats.threads, 1u);
     unsigned now = MR_MIN(each * j->result.local_world, STREAMS_MOST / 2);
-    double needed = mr_job_needed_threads(j) * j->result.local_world;
+    double needed = needed_threads(j) * j->result.local_world;
     unsigned streams[2] = {now, (unsigned)fmin(fmax(2.0 * now, needed), STREAMS_MOST)};
     struct probe p = {.stop = j->stop, .places = calloc(SAMPLES_MOST, sizeof(*p.places))};
     mr_job_trainer_params(j, &bp);

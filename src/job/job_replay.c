@@ -30,6 +30,8 @@ static void fill_figures(const struct mr_run_rank *from, struct mr_bench_rank *t
     if ((f = mr_run_rank_figure(from, text)))                                                                          \
         to->member = real_of(f->value);
     MR_RANK_FIGURES(WHOLE, REAL)
+    MR_TIER_RANK_FIGURES(WHOLE)
+    MR_TIER_NODE_FIGURES(WHOLE)
 #undef WHOLE
 #undef REAL
     if ((f = mr_run_rank_figure(from, MR_RANK_LIMITER)))

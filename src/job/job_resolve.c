@@ -1,5 +1,8 @@
 /* Making a job: the workload resolved once, and what makes no sense refused before anything is read or written. */
+#include "explain/explain.h"
 #include "job/job_internal.h"
+#include "base/common.h"
+#include "job/job_tiers.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -38,21 +41,30 @@ static int check_idle(const struct mr_job *j, struct mr_error *err)
     return what ? mr_error_plain(err, MR_E_USAGE, "%s, without which it has no effect", what) : 0;
 }
 
-/* The words given, and --burst-buffer as what it stands for. */
+/* The words given, and the options that stand for a key of the workload. */
 static int all_overrides(const struct mr_job_request *req, struct mr_strings *out, struct mr_error *err)
 {
-    const char *folder = req->options->burst_buffer;
-    *out = req->overrides;
-    if (!*folder)
-        return 0;
-    const char **item = mr_arena_alloc(req->arena, (out->n + 1) * sizeof(*item));
-    const char *word = mr_arena_printf(req->arena, "checkpoint.burst_buffer.folder=%s", folder);
-    if (!item || !word)
+    const struct mr_job_options *o = req->options;
+    const struct {
+        const char *key, *value;
+    } also[] = {{"checkpoint.burst_buffer.folder", o->burst_buffer},
+                {"reader.policy", o->policy},
+                {"reader.tiers", o->tiers},
+                {"reader.peers", o->peers}};
+    unsigned n = req->overrides.n;
+    const char **item = mr_arena_alloc(req->arena, (n + MR_ARRAY_LEN(also)) * sizeof(*item));
+    if (!item)
         return mr_error_set(err, -ENOMEM, "cannot read the options");
-    for (unsigned i = 0; i < out->n; i++)
-        item[i] = out->item[i];
-    item[out->n] = word;
-    *out = (struct mr_strings){.n = out->n + 1, .item = item};
+    for (unsigned i = 0; i < n; i++)
+        item[i] = req->overrides.item[i];
+    for (unsigned i = 0; i < MR_ARRAY_LEN(also); i++) {
+        if (!*also[i].value)
+            continue;
+        if (!(item[n] = mr_arena_printf(req->arena, "%s=%s", also[i].key, also[i].value)))
+            return mr_error_set(err, -ENOMEM, "cannot read the options");
+        n++;
+    }
+    *out = (struct mr_strings){.n = n, .item = item};
     return 0;
 }
 
@@ -78,13 +90,17 @@ int mr_job_resolve(const struct mr_job_request *req, struct mr_job *out, struct 
 int mr_job_check(const struct mr_job *j, struct mr_error *err)
 {
     int rc = mr_workload_check_supported(j->w, err);
+    if (!rc)
+        rc = mr_job_check_tiers(j, err);
     return rc ? rc : check_idle(j, err);
 }
 
 int mr_job_make_plan(struct mr_job *j, struct mr_error *err)
 {
     uint32_t launched = j->req.is_local ? 0 : mr_comm_detect_launcher(NULL);
-    return mr_plan_make(j->w, j->opt.ranks ? (uint32_t)j->opt.ranks : launched, &j->plan, err);
+    int rc = mr_plan_make(j->w, j->opt.ranks ? (uint32_t)j->opt.ranks : launched, &j->plan, err);
+    j->plan.checkpoint.scale = j->opt.scale;
+    return rc;
 }
 
 int mr_job_check_work(const struct mr_job *j, struct mr_error *err)
@@ -117,6 +133,7 @@ void mr_job_done(struct mr_job *j)
     free(j->result.series);
     free(j->result.metrics);
     free(j->result.dlio);
+    mr_explanation_free(j->result.explained);
     json_decref(j->result.host);
     json_decref(j->config);
     j->config = NULL;

@@ -227,6 +227,7 @@ void mr_job_trainer_params(const struct mr_job *j, struct mr_bench_params *out)
         .compute = (enum mr_bench_compute)o->compute,
         .preprocess_sleeps = o->preprocess_sleep,
         .device_copy = o->copy_to_device,
+        .allow_reorder = o->allow_reorder,
         .seed = j->seed,
         .cache = (enum mr_bench_cache)o->cache,
         .cache_each_epoch = o->cache_each_epoch,
@@ -351,6 +352,7 @@ static int conclude(struct mr_job *j, struct mr_error *err)
     }
     mr_job_measure_trust(j);
     mr_job_probe_storage(j);
+    mr_job_explain(j);
     rc = keep_results(j, &files);
     r->is_whole = true;
     if (r->code) {

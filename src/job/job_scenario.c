@@ -14,6 +14,7 @@
 #define NO_LIMIT_MBPS 1e9
 #define QUEUE_DEPTH 32u /* the loader's */
 #define QUEUE_ROOM (32 * (double)MR_MIB)
+#define TIER_THREADS 8 /* of a node's tiers, where the run does not say */
 
 bool mr_job_reads_samples(const struct mr_job *j)
 {
@@ -45,6 +46,11 @@ void mr_job_training(const struct mr_job *j, struct mr_job_part *out)
 static unsigned threads_of(const struct mr_job *j)
 {
     return (unsigned)MR_MAX(j->opt.threads ? j->opt.threads : j->w->reader.read_threads, 1);
+}
+
+bool mr_job_queues_reads(const struct mr_job *j)
+{
+    return j->opt.io == MR_LOADER_IO_QUEUE || (j->opt.io == MR_LOADER_IO_AUTO && j->w->reader.odirect);
 }
 
 /* Batches in memory, the trainer's included, as the loader has them: the look-ahead, and where a queue of requests
@@ -198,6 +204,13 @@ static void put_measured(const struct mr_job_measured *m, struct mr_scenario *s)
 {
     s->size_mean_mb = m->sample_bytes / MB;
     s->epochs = (uint32_t)m->epochs;
+    if (m->tier_nodes > 0) {
+        s->nodes = (uint32_t)m->tier_nodes;
+        double threads = m->tier_threads > 0 ? m->tier_threads / m->tier_nodes : TIER_THREADS;
+        s->system.classes[0].threads = fit_threads(&s->system, (unsigned)fmax(1, threads));
+        if (m->staging_bytes > 0)
+            s->system.classes[0].capacity_mb = m->staging_bytes / m->tier_nodes / MB;
+    }
     set_compute(s, m->compute_s);
     if (m->convert_s > 0)
         s->system.preprocess_mbps = m->consumed_bytes / MB / m->convert_s;
@@ -241,8 +254,12 @@ int mr_job_study_scenario(struct mr_job *j, const struct mr_job_measured *measur
     if ((rc = check_reads(j, &part, err)))
         return rc;
     mr_job_scenario(j, &machine, &part, &s);
-    if (measured)
-        put_measured(measured, &s);
+    if (measured) {
+        struct mr_job_measured m = *measured;
+        if (nodes) /* of another size: a node for every rank */
+            m.tier_nodes = 0;
+        put_measured(&m, &s);
+    }
     rc = mr_scenario_change(&s, &changes, &j->req.search_path, j->arena, err);
     if (!rc)
         *out = s;

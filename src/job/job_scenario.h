@@ -14,6 +14,8 @@
 #include "job/job.h"
 #include "sim/sim.h"
 
+#include <jansson.h>
+
 /* Steps of one kind that are played in a row. */
 struct mr_job_part {
     uint64_t samples, steps, epochs, batch; /* steps of an epoch; batch of one rank */
@@ -40,13 +42,26 @@ struct mr_job_measured {
     double epochs;
     double consumed_bytes, read_bytes; /* of samples; from storage */
     double read_s, convert_s;          /* of all ranks and threads; converting: decode and transform */
-    double threads;                    /* reading threads of a rank */
+    double threads, threads_asked;     /* reading threads of a rank; asked for: 0 reads on demand */
     double supply_bytes_per_s, memory_gib;
+    /* The run beside a prediction. Of epochs beyond those that are told the last one has the sums. */
+    char policy[64]; /* by which it read; "" in summaries that do not say */
+    double duration_s;
+    struct mr_job_measured_epoch {
+        double time_s, source_bytes, peer_bytes, own_bytes; /* bytes NAN: not told by epoch */
+    } epoch[MR_SIM_EPOCHS_TOLD];
+    double source_bytes, peer_bytes, own_bytes;
+    /* Of a run with tiers: of the job, each node having its part; tier_nodes 0: without tiers. */
+    double tier_nodes, tier_threads, ram_bytes, ssd_bytes, staging_bytes, source_bytes_per_s;
+    /* Of a throttled store: what it was set to; 0: it says nothing of that. */
+    double throttle_bytes_per_s, throttle_stream_bytes_per_s, throttle_latency_s, throttle_metadata_per_s;
 };
 /* `path` is the results folder or summary.json. Nothing is left to defaults that the summary should say:
  * MR_E_INCOMPLETE when the run read nothing, MR_E_FORMAT. */
 int mr_job_load_measured(const char *path, struct mr_job_measured *out, struct mr_error *err);
-/* The machine as that run saw it. */
+/* Their part of it that says where the bytes came from; see job_measured.c. */
+void mr_job_read_sources(const json_t *root, struct mr_job_measured *m);
+/* The machine as that run saw it: a throttled store as it was set, else as measured. */
 void mr_job_measured_system(const struct mr_job_measured *m, uint32_t ranks, struct mr_system *out);
 
 /* For `sim`: the training of a job, whole epochs, with keys of the scenario changed by "key=value" words (system= and

@@ -6,6 +6,7 @@
 #include "base/workers.h"
 #include "job/job_internal.h"
 #include "job/job_options.h"
+#include "job/job_tiers.h"
 
 #include <errno.h>
 #include <math.h>
@@ -235,51 +236,6 @@ struct mr_job_loaders mr_job_sum_loaders(const struct mr_job *j)
     return l;
 }
 
-static const char *why_data(const struct mr_job *j, char *text, size_t cap)
-{
-    struct mr_job_loaders l = mr_job_sum_loaders(j);
-    double busy = l.read + l.decode + l.transform, all = busy + l.idle, limit;
-    if (all <= 0)
-        snprintf(text, cap, "data loading");
-    else if (l.idle > busy && l.read > l.decode + l.transform && mr_job_storage_limit(j, &limit))
-        snprintf(text, cap, "storage: %.3g MB/s is all that it gives, %.3g MB/s are asked for", limit / 1e6,
-                 j->result.metrics->demand_bytes_per_s / 1e6);
-    else if (j->result.metrics->epoch_start_share > 0.5 && l.idle > busy)
-        snprintf(text, cap, "the starts of epochs: %.0f %% of the waiting is for their first batch, and they are short",
-                 100 * j->result.metrics->epoch_start_share);
-    else if (l.idle > busy)
-        snprintf(text, cap,
-                 "a look-ahead that is too short: threads are idle %.0f %% of the time, yet batches come late",
-                 100 * l.idle / all);
-    else if (l.read >= l.decode + l.transform)
-        snprintf(text, cap, "storage: %.0f %% of the reading threads' time is spent waiting for reads",
-                 100 * l.read / all);
-    else
-        snprintf(text, cap, "%s: %.0f %% of the reading threads' time goes to decoding and preprocessing",
-                 l.transform > l.decode ? "preprocessing" : "decoding", 100 * (l.decode + l.transform) / all);
-    return text;
-}
-
-const char *mr_job_limiter(const struct mr_job *j, char *text, size_t cap)
-{
-    const struct mr_split *s = &j->result.metrics->split;
-    if (j->result.metrics->steps == 0)
-        snprintf(text, cap, "nothing was trained");
-    else if (j->result.metrics->au >= j->w->metric.au && s->data < 0.05 && s->checkpoint < 0.05)
-        snprintf(text, cap, j->result.trust.doubts.n ? "compute" : "compute: storage is not the limit");
-    else if (s->data >= fmax(s->checkpoint, fmax(s->barrier, s->other)))
-        return why_data(j, text, cap);
-    else if (s->checkpoint >= fmax(s->barrier, s->other))
-        snprintf(text, cap, "checkpoints: training stands still for %.0f %% of the time", 100 * s->checkpoint);
-    else if (s->barrier >= s->other)
-        snprintf(text, cap, "waiting for the slowest rank (imbalance %.0f %%)", 100 * j->result.metrics->imbalance);
-    else
-        snprintf(text, cap, "late wake-ups and overhead (%.0f %%), not by storage: %u rank%s on %u CPU%s",
-                 100 * s->other, j->result.local_world, j->result.local_world == 1 ? "" : "s", j->result.trust.cpus,
-                 j->result.trust.cpus == 1 ? "" : "s");
-    return text;
-}
-
 uint64_t mr_job_left_in_buffer(const struct mr_job *j)
 {
     uint64_t left = 0;
@@ -360,10 +316,18 @@ static json_t *ranks(const struct mr_job *j)
     return list;
 }
 
+/* Which policy read, and whether the steps got the data of the order. */
+static json_t *policy_json(const struct mr_job *j)
+{
+    struct mr_policy_choice c;
+    if (mr_job_policy(j, &c, NULL))
+        return json_null();
+    return json_pack("{s:s, s:b}", "name", c.policy, "keeps_order", !c.is_perfect);
+}
+
 static json_t *ours(const struct mr_job *j)
 {
     const struct mr_metrics *m = j->result.metrics;
-    char text[256];
     json_t *o = json_pack("{s:s, s:b, s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:o}", "workload", j->w->name, "complete",
                           !j->result.code, "incomplete_reason", j->result.code ? j->result.why.message : "", "ranks",
                           (int)j->result.world, "seed", (json_int_t)j->seed, "steps", (json_int_t)m->steps, "samples",
@@ -403,10 +367,11 @@ static json_t *ours(const struct mr_job *j)
     json_object_set_new(o, "time_split", split(&m->split));
     json_object_set_new(o, "time_split_worst_rank", split(&m->worst_split));
     json_object_set_new(o, "worst_rank", json_integer(m->worst_rank));
-    json_object_set_new(o, "limiter", json_string(mr_job_limiter(j, text, sizeof text)));
     json_object_set_new(o, "checkpoint", checkpoints(j));
     json_object_set_new(o, "epochs", epochs(m));
     json_object_set_new(o, "per_rank", ranks(j));
+    json_object_set_new(o, "policy", policy_json(j));
+    json_object_set_new(o, "tiers", mr_job_tiers_json(j));
     return o;
 }
 
@@ -447,13 +412,10 @@ static void put_verdict(json_t *root, const struct mr_job *j)
 static json_t *probe_json(const struct mr_job *j)
 {
     const struct mr_job_probe *p = &j->result.probe;
-    double most = 0;
     if (!p->streams[0])
         return json_null();
-    bool limited = mr_job_storage_limit(j, &most);
     return json_pack("{s:[i, i], s:[f, f], s:o}", "streams", (int)p->streams[0], (int)p->streams[1], "bytes_per_s",
-                     p->bytes_per_s[0], p->bytes_per_s[1], "storage_limit_bytes_per_s",
-                     limited ? json_real(most) : json_null());
+                     p->bytes_per_s[0], p->bytes_per_s[1], "storage_limit_bytes_per_s", real(mr_job_storage_limit(j)));
 }
 
 static json_t *advice_json(const struct mr_job *j)
@@ -468,9 +430,11 @@ static json_t *advice_json(const struct mr_job *j)
 json_t *mr_job_summary_json(const struct mr_job *j)
 {
     json_t *root = json_pack("{s:s, s:b}", "schema", "millrace.run/1", "complete", !j->result.code);
+    char limiter[256];
     put_verdict(root, j);
     put_dlio_top(root, j);
     json_object_update_new(root, mr_job_figures_json(j));
+    json_object_set_new(root, "limiter", json_string(mr_job_limiter(j, limiter, sizeof limiter)));
     json_object_set_new(root, "advice", advice_json(j));
     json_object_set_new(root, "storage_probe", probe_json(j));
     json_object_set_new(root, "trust", mr_job_trust_json(j));
@@ -483,6 +447,7 @@ json_t *mr_job_summary_json(const struct mr_job *j)
     json_array_extend(notes, more);
     json_decref(more);
     json_object_set_new(root, "notes", notes);
+    json_object_set_new(root, "tiers_chosen", mr_job_chosen_json(j));
     json_object_set_new(root, "results_folder", json_string(j->out));
     return root;
 }

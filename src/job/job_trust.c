@@ -53,6 +53,8 @@ static void measure_ceiling(struct mr_job *j)
     p.store = store;
     p.flags = MR_LOADER_RAW;
     p.io = MR_LOADER_IO_THREADS;
+    p.policy = p.policy && !strcmp(p.policy, "naive") ? p.policy : "staging";
+    p.tiers = NULL;
     if (mr_loader_open(&p, &l, NULL))
         return;
     uint64_t limit =

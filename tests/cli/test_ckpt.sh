@@ -31,4 +31,34 @@ done
 "$MILLRACE" ckpt interval --mtbf 6h --cost 12s --json | python3 -c 'import json,sys; r=json.load(sys.stdin); assert abs(r["young_s"] - 720) < 1e-6 and 705 < r["interval_s"] < 720 and 0.03 < r["lost_share"] < 0.04, r' || fail interval
 "$MILLRACE" ckpt interval r-sync --mtbf 1h | grep -q "save every" || fail "interval of a run"
 "$MILLRACE" ckpt interval --mtbf 6h 2>err; [ $? = 2 ] && grep -q -- "--cost" err || fail "interval without a cost"
+# Virtual runs with all engines: what training waits for, and what goes on behind.
+predict() { "$MILLRACE" -q run tf-ckpt --virtual --system "$@" --json 2>err || fail "virtual $*: $(cat err)"; }
+{ predict hdd; predict hdd checkpoint.engine=async; predict lassen checkpoint.burst_buffer.folder=b; predict lassen
+  predict hdd checkpoint.engine=async checkpoint.steps_between_checkpoints=1; } >out
+python3 - <<'END' out || fail "virtual runs: $(cat out)"
+import json, sys
+text, rows, at = open(sys.argv[1]).read(), [], 0
+while text[at:].strip():
+    row, n = json.JSONDecoder().raw_decode(text[at:].lstrip())
+    at = len(text) - len(text[at:].lstrip()) + n
+    rows.append((row["checkpoint"], row["duration_s"]))
+(sync, total), (behind, less), (burst, _), (direct, _), (pressed, _) = rows
+assert [c["engine"] for c, _ in rows] == ["sync", "async", "burst", "sync", "async"], rows
+assert 8 < sync["save_s"] < 9 and sync["durable_s"] == sync["save_s"] and sync["saves"] == 2
+assert behind["save_s"] < 0.1 and 8 < behind["durable_s"] < 9 and behind["tail_s"] == 0 and total - less > 16
+assert burst["save_s"] < direct["save_s"] and burst["durable_s"] > direct["save_s"], rows
+# saves every 1.92 s that take 8.46 s to write: training is held up to the rate of the disk, and the last one outlives it
+assert pressed["saves"] == 50 and 6 < pressed["save_s"] < 8.46 and pressed["tail_s"] > 6, pressed
+END
+"$MILLRACE" -q run tf-ckpt --virtual --system hdd checkpoint.burst_buffer.folder=b 2>err; [ $? = 2 ] && grep -q "no device of the node" err || fail "burst without a device: $(cat err)"
+# A model of 112 GB by 8 ranks at a hundred thousandth of its size, by every engine.
+for engine in sync async burst; do
+    with="checkpoint.engine=$engine"; [ $engine = burst ] && with="$with checkpoint.burst_buffer.folder=$dir/bb"
+    # shellcheck disable=SC2086
+    "$MILLRACE" -q run llama3_8b --scale 0.00001 --out "l-$engine" $with checkpoint.checkpoint_folder="$dir/l-c-$engine" \
+        checkpoint.num_checkpoints_write=2 checkpoint.num_checkpoints_read=1 checkpoint.time_between_checkpoints=0 >out 2>err || fail "llama $engine: $(cat err)"
+    bytes=$(find "$dir/l-c-$engine"/step-*1 "$dir/l-c-$engine"/step-*0 -name '*.bin' -o -name '*.safetensors' 2>err | head -40 | xargs cat | wc -c)
+    [ "$bytes" -gt 1100000 ] && [ "$bytes" -lt 2600000 ] || fail "llama $engine: $bytes bytes"
+done
+"$MILLRACE" -q run llama3_8b --scale 0.00001 --out l-none checkpoint.engine=burst checkpoint.checkpoint_folder="$dir/l-none-c" 2>err; [ $? = 2 ] && grep -q "needs a burst buffer" err || fail "burst without a buffer: $(cat err)"
 echo ok

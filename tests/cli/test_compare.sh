@@ -77,6 +77,26 @@ cp w.yaml t.mrt; expect 4 "$MILLRACE" compare a t.mrt
 echo '{"schema": ' >other/summary.json; expect 4 "$MILLRACE" compare a other
 
 # a run with itself, twenty times: at most one false winner
+# spans that a program named, over several runs: how they scale
+for n in 1 2 4; do
+    python3 -c "
+print('node,epoch,start,end,duration,pid,thread,name,category,step,rank')
+for i in range(20):
+    at = 1700000000 + 0.02 * i
+    for name, took in (('augment', 0.002 * $n), ('read', 0.004)):
+        print('n0,0,%.9f,%.9f,%.9f,7,7,%s,time,,' % (at, at + took, took, name))
+        at += took
+" >spans$n.csv
+done
+"$MILLRACE" compare one=spans1.csv two=spans2.csv four=spans4.csv --json >j || fail "named spans"
+python3 -c "
+import json
+found = {x['name']: [s['median_s'] for s in x['sides']] for x in json.load(open('j'))['named_spans']}
+assert all(abs(t / 0.004 - 1) < 0.05 for t in found['read']), found
+assert all(abs(t / (0.002 * n) - 1) < 0.05 for t, n in zip(found['augment'], (1, 2, 4))), found
+" || fail "named spans: $(cat j)"
+"$MILLRACE" -q compare one=spans1.csv two=spans2.csv four=spans4.csv --html c.html >out || fail "named spans"
+grep -q "augment .* \(1.9\|2.0\)[0-9]x .* \(3.9\|4.0\)[0-9]x" out && grep -q "How named spans scale" c.html || fail "named spans: $(cat out)"
 [ -n "${MR_TEST_FULL:-}" ] || { echo "compare: ok"; exit 0; }
 wrong=0
 for i in $(seq 20); do

@@ -66,6 +66,7 @@ small millrace -q run unet3d_h100 --data "$data/unet3d" --out results/unet3d >/d
 for side in base tuned; do small millrace -q run unet3d_h100 --data "$data/unet3d" --out "results/$side" >/dev/null; done
 for k in 1 2 3; do cp -r results/base "a$k" && cp -r results/tuned "b$k"; done
 cp results/base/trace.mrt before.mrt && cp results/tuned/trace.mrt after.mrt
+for k in one two four; do cp before.mrt "$k.mrt"; done
 printf 'budget:\n  - stall_pct <= 100\n' >budget.yaml
 
 # ---- run them ----
@@ -84,6 +85,7 @@ adapted() { # the line with the test's folders and sizes
         -e "s/thesis-2/$large/" -e 's/--strict-trust//; s/(--find-max-accelerators)/\1 --max-ranks 2/; s/ \| man -l -//' <<<"$1"
 }
 mkdir -p tmp scratch lustre/me local/ssd nvme mnt fast
+millrace -q cache fill "$dir/nvme/cache" "$data/img" --capacity 100MiB >/dev/null
 millrace -q trace -o scratch/trace/t.mrt -- python train.py >/dev/null 2>&1 ||
     { mkdir -p scratch/trace && millrace -q trace -o scratch/trace/t.mrt -- python train.py >/dev/null; }
 skipped=0 ran=0

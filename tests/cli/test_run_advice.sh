@@ -20,37 +20,50 @@ Y
 "$MILLRACE" -q gen d --workload w.yaml >/dev/null
 n=0
 run() { local shape=$1; shift; n=$((n + 1)) o=o$n; "$MILLRACE" -q run w.yaml --no-ceiling --out $o --store "throttle($shape):posix" "$@" >out 2>err || fail "$shape: $(cat err)"; }
-json() { python3 -c "import json; d = json.load(open('$o/summary.json')); p = d['storage_probe']; assert $1, (d['advice'], p)" || fail "$2: $1: $(cat out)"; }
+json() { python3 -c "import json; d = json.load(open('$o/summary.json')); p = d['storage_probe']; l = d['limiter']; assert $1, (d['advice'], l, p)" || fail "$2: $1: $(cat out)"; }
+first() { grep -q "^ 1 $1 " out || fail "$2: the first finding is not $1: $(cat out)"; }
 # all streams share one device, whether the run had few or many of them
 for rate in 10 20 40; do
     for threads in 2 $([ $rate = 20 ] && echo 12); do
         run "bandwidth=${rate}MB" --threads $threads
-        said=$(sed -n 's/^  advice .*the storage is the limit: \([0-9.]*\) MB\/s, to '$threads' threads as to .*More threads do not help.*/\1/p' out)
+        first TH4 "$rate MB/s"
+        said=$(tr -s '\n ' ' ' <out | sed -n 's/.* the storage is the limit: \([0-9.]*\) MB\/s, to '$threads' readers as to .*/\1/p')
         python3 -c "assert abs(float('${said:-0}') / $rate - 1) < 0.1" || fail "a limit of $rate MB/s, $threads threads: '$said' $(cat out)"
-        ! grep -q "try --threads" out || fail "threads that do not help: $(cat out)"
-        json "abs(p['storage_limit_bytes_per_s'] / ${rate}e6 - 1) < 0.1 and 'the storage is the limit' in d['advice']" "$rate MB/s"
+        tr -s '\n ' ' ' <out | grep -q "more readers do not help" || fail "threads that do not help: $(cat out)"
+        ! grep -q "read_threads=" out || fail "threads that do not help: $(cat out)"
+        json "abs(p['storage_limit_bytes_per_s'] / ${rate}e6 - 1) < 0.1 and 'storage is the limit' in d['advice'] and l.startswith('storage')" "$rate MB/s"
     done
 done
 # more threads than are ever busy: most are idle, and still the storage is the limit, not the look-ahead
 for rate in 60 40; do
     run "bandwidth=${rate}MB" --threads 15
-    grep -q "^  advice .*the storage is the limit: $rate MB/s" out && grep -q "limited by storage" out || fail "15 threads, $rate MB/s: $(cat out)"
-    ! grep -q "try --\|look-ahead" out || fail "15 threads, $rate MB/s: $(cat out)"
+    first TH4 "15 threads, $rate MB/s"
+    grep -q "The storage is the limit: $rate MB/s" out && grep -q "limited by storage" out || fail "15 threads, $rate MB/s: $(cat out)"
+    ! grep -q "read_threads=\|too late" out || fail "15 threads, $rate MB/s: $(cat out)"
 done
 # every stream has a rate of its own: as many as it takes, give or take what a busy machine adds
 for rate in 10 20 40; do
     run "stream_bandwidth=${rate}MB"
-    said=$(sed -n 's/^  advice .*: try --threads \([0-9]*\) --lookahead [0-9]* (2 threads read .*/\1/p' out)
+    first TH1 "$rate MB/s per stream"
+    said=$(sed -n 's/.*try: millrace run w.yaml .* reader.read_threads=\([0-9]*\) .*/\1/p' out | head -1)
     python3 -c "assert 100 / $rate <= ${said:-0} <= 1.5 * 100 / $rate + 2" || fail "$rate MB/s per stream: '$said' $(cat out)"
     json "p['storage_limit_bytes_per_s'] is None and p['bytes_per_s'][1] > 1.3 * p['bytes_per_s'][0]" "$rate MB/s per stream"
 done
 # both: up to where the device ends, and what is missing then
 run "bandwidth=40MB,stream_bandwidth=10MB"
-grep -q "advice .*try --threads [45] --lookahead [56]; then the storage is the limit: [34][0-9] MB/s, of .* that the accelerators ask for" out || fail "both: $(cat out)"
+first TH1 both
+grep -q "read_threads=[456] " out && grep -q "The storage is the limit: [34][0-9] MB/s, of .* that the accelerators ask for" out || fail "both: $(cat out)"
+# threads that keep a queue of requests in flight each: more of them are no more requests
+run "bandwidth=10MB" --io queue; first TH4 "a queue"; ! grep -q "read_threads=" out || fail "a queue: $(cat out)"
 # nothing is asked of a run that had what it wanted, or when told not to
 run "bandwidth=1GB" train.computation_time=0.05; json "p is None and d['advice'] is None" "fast enough"
-run "bandwidth=10MB" --no-probe; json "p is None and 'if storage and CPUs allow' in d['advice']" "--no-probe"
-# a report says what the run said
-run "bandwidth=10MB"; "$MILLRACE" report --tables $o >told 2>err || fail "report: $(cat err)"
-[ "$(grep advice out)" = "$(grep advice told)" ] || fail "report: $(grep advice out told)"
+grep -q "^VERDICT  Healthy" out && ! grep -q "^FINDINGS" out || fail "fast enough: $(cat out)"
+run "bandwidth=10MB" --no-probe; json "p is None and d['advice']" "--no-probe"
+tr -s '\n ' ' ' <out | grep -q "was not tried" || fail "--no-probe: $(cat out)"
+# a report says what the run said, and the command that it tells to try runs
+run "bandwidth=10MB"; "$MILLRACE" report $o >told 2>err || fail "report: $(cat err)"
+[ "$(sed -n '/^VERDICT/,/^ *Best/p' out)" = "$(sed -n '/^VERDICT/,/^ *Best/p' told)" ] || fail "report: $(cat out told)"
+[ "$(sed -n '/^ 1 TH4/,/try:/p' out)" = "$(sed -n '/^ 1 TH4/,/try:/p' told)" ] || fail "report, findings: $(cat out told)"
+command=$(sed -n 's/^ *try: millrace //p' out | head -1)
+eval "\"$MILLRACE\" -q $command --out again" >out 2>err && grep -q "Healthy\|first batch\|AU" out || fail "'$command': $(cat err)"
 echo "run, advice: ok"

@@ -127,7 +127,7 @@ expect 0 "$MILLRACE" -q run w.yaml --out o5 $restore
 
 # 6. What would do nothing, or cannot be done, is said.
 expect 2 "$MILLRACE" run w.yaml --virtual --system hdd
-grep -q 'does not simulate a burst buffer' err || fail "--virtual: $(cat err)"
+grep -q 'no device of the node for a burst buffer' err || fail "--virtual: $(cat err)"
 expect 2 "$MILLRACE" run w.yaml --burst-buffer x workflow.checkpoint=false
 expect 0 "$MILLRACE" run w.yaml --dry-run --burst-buffer /fast checkpoint.burst_buffer.folder= checkpoint.burst_buffer.capacity=1MB
 if grep -q 'needs a folder' err; then fail "the flag is not taken for the folder"; fi

@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # millrace sim: the published tables over four seeds, the default mode's promises, JSON keys, sweeps, and bad scenario files.
 set -eu
+case ${MR_BINARY_DIR:-} in
+*/dev) [ -n "${MR_TEST_FULL:-}" ] || { echo "SKIP: long under sanitizers; set MR_TEST_FULL=1"; exit 77; } ;;
+esac
 . "$(dirname "$0")/expect.sh"
 
 # The published tables. The large scenario takes one seed, and four with MR_TEST_FULL=1.
@@ -236,6 +239,26 @@ expect 5 "$MILLRACE" sim thesis-1 -p staging --sweep nodes=1,2 --svg nowhere/x.s
 python3 -c 'import json; d=json.load(open("out")); assert (d["scenario"], d["nodes"], d["samples"], d["epochs"], d["batch"]) == ("unet3d_h100", 1, 14, 2, 7), d
 assert abs(d["bounds"]["compute_only_s"] / 0.08 - 1) < 0.1, d["bounds"]' || fail "--from"
 expect 0 "$MILLRACE" sim --from res/summary.json nodes=2 -p millrace
+# Nothing changed: the run's own policy, predicted and measured, by epoch and source; a throttled store is taken as it was set.
+"$MILLRACE" sim --from res -p staging >out
+[ "$(grep -c '^[12] .* / ' out)" = 2 ] && grep -q '^all .* / ' out || fail "--from: no comparison: $(cat out)"
+"$MILLRACE" sim --from res -p staging nodes=2 >out
+! grep -q '^all' out || fail "a changed scenario is compared with the run"
+"$MILLRACE" -q run unet3d_h100 dataset.num_files_train=14 dataset.record_length_bytes=200000 dataset.record_length_bytes_stdev=0 reader.read_threads=0 \
+    train.epochs=2 train.computation_time=0 --data data --out slow --store 'throttle(open_latency=3ms,bandwidth=20MB):posix' >/dev/null 2>&1 || [ $? = 3 ] || fail "the slow run"
+"$MILLRACE" sim --from slow -p naive,staging --json >out
+python3 - <<'P' || fail "--from: the run itself"
+import json
+d, run = json.load(open("out"))["against"], json.load(open("slow/summary.json"))["millrace"]
+assert d["policy"] == "naive" and len(d["epochs"]) == 2, d
+assert d["measured"]["time_s"] == run["duration_s"] and d["measured"]["source_bytes"] == run["read_bytes"]
+# 28 opens of 3 ms and 28 reads of 200 kB and a header at 20 MB/s, one after the other
+want = 28 * (0.003 + run["read_bytes"] / 28 / 20e6)
+assert abs(d["predicted"]["time_s"] / want - 1) < 0.01, (d, want)
+assert d["measured"]["time_s"] >= 0.99 * want, (d, want)
+assert abs(sum(e["predicted"]["source_bytes"] for e in d["epochs"]) / d["predicted"]["source_bytes"] - 1) < 1e-6
+assert abs(sum(e["predicted"]["time_s"] for e in d["epochs"]) / d["predicted"]["time_s"] - 1) < 1e-6
+P
 expect 5 "$MILLRACE" sim --from nowhere
 echo '{"schema": "other/1"}' >other.json
 expect 4 "$MILLRACE" sim --from other.json

@@ -2,6 +2,9 @@
 # Real programs under the tracer: output and exit status are the same, and what unusual ones do is counted exactly. Neighbours: sanitizers,
 # jemalloc, another preloaded library, cleaned environments, setuid. MR_TEST_FULL=1 adds Python's own test suites, test by test.
 set -eu
+case ${MR_BINARY_DIR:-} in
+*/dev) [ -n "${MR_TEST_FULL:-}" ] || { echo "SKIP: long under sanitizers; set MR_TEST_FULL=1"; exit 77; } ;;
+esac
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 lib=${MILLRACE%/bin/millrace}/lib/libmillrace_trace.so

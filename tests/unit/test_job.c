@@ -200,7 +200,7 @@ static void all_routes_give_the_same_scenario(void **state)
     mr_job_done(real);
 }
 
-/* Whoever has the board again has the whole summary again. */
+/* Whoever has the board and the trace again has the whole summary again. */
 static void a_loaded_job_with_the_board_gives_the_same_summary(void **state)
 {
     (void)state;
@@ -222,6 +222,8 @@ static void a_loaded_job_with_the_board_gives_the_same_summary(void **state)
     check(mr_job_load(opt.out, &nowhere, &arena, again, &err), &err);
     again->result.board = live->result.board;
     live->result.board = NULL;
+    again->result.explained = live->result.explained; /* of the trace */
+    live->result.explained = NULL;
     check(mr_job_compute_figures(again, &err), &err);
     json_t *one = json_load_file(in_folder("again/summary.json"), 0, NULL), *two = mr_job_summary_json(again);
     const char *key;

@@ -1,7 +1,9 @@
 /* The summary on the terminal: verdict first, at most 40 lines. */
 #include "base/common.h"
 #include "base/strbuf.h"
-#include "cli/run_output.h"
+#include "job/job_internal.h"
+#include "job/job_tiers.h"
+#include "report/report_text.h"
 
 #include <math.h>
 #include <millrace/order.h>
@@ -45,13 +47,21 @@ static void print_verdict(FILE *f, const struct mr_job *j)
                 j->result.trust.asked == MR_CACHE_WARM ? " with its data in memory" : "");
 }
 
-static void print_advice(FILE *f, const struct mr_job *j)
+/* What `millrace report` says of the run's trace: the verdict, and what would help. */
+static void print_explained(FILE *f, const struct mr_job *j, bool findings)
 {
-    struct mr_strbuf s = {0};
-    mr_job_advise(j, &s);
-    if (s.text && *s.text)
-        fprintf(f, "  advice        %s\n", s.text);
-    mr_strbuf_done(&s);
+    struct mr_strbuf text = {0};
+    char rest[4200];
+    snprintf(rest, sizeof rest, "millrace report %s --all", j->out);
+    if (!mr_job_is_explained(j))
+        return;
+    if (findings)
+        mr_report_findings(j->result.explained, &(struct mr_report_text){.alarms = true, .rest = rest}, &text);
+    else
+        mr_report_verdict(j->result.explained, &text);
+    if (text.text && !text.failed)
+        fputs(text.text, f);
+    mr_strbuf_done(&text);
 }
 
 static void print_rates(FILE *f, const struct mr_job *j)
@@ -95,10 +105,62 @@ static void print_rates(FILE *f, const struct mr_job *j)
     if (preload_s > 0)
         fprintf(f, "  preload       %s before the first step, to read the whole set\n",
                 mr_human_ns(preload_s * 1e9, a));
-    print_advice(f, j);
     if (j->result.world > 1)
         fprintf(f, "  imbalance     %.1f %% per step, %.2f s in all%s\n", 100 * m->imbalance, m->imbalance_cost_s,
                 m->straggler >= 0 ? "; one rank is a straggler" : "");
+}
+
+/* "ram 75.0 % (2,250 samples, 182 MB), source 25.0 % (750 samples, 61 MB, 3.2 ms each)" */
+static void print_sources(FILE *f, const struct mr_job_tiers *t)
+{
+    char n[MR_HUMAN_LEN], size[MR_HUMAN_LEN], took[MR_HUMAN_LEN];
+    const char *sep = "  sources       ";
+    for (unsigned i = 0; i < MR_JOB_SOURCES; i++) {
+        const struct mr_loader_from *x = &t->from[i];
+        if (!x->samples)
+            continue;
+        fprintf(f, "%s%s %.1f %% (%s samples, %s", sep, mr_job_sources[i],
+                100 * (double)x->samples / (double)t->samples, mr_human_count(x->samples, n),
+                mr_human_bytes((double)x->bytes, size));
+        if (x->fetch_ns)
+            fprintf(f, ", %s each", mr_human_ns((double)x->fetch_ns / (double)x->samples, took));
+        fputc(')', f);
+        sep = ", ";
+    }
+    if (t->samples)
+        fputc('\n', f);
+}
+
+static void print_tiers(FILE *f, const struct mr_job *j)
+{
+    const struct mr_bench_board *b = j->result.board;
+    struct mr_job_tiers t;
+    char read[MR_HUMAN_LEN], distinct[MR_HUMAN_LEN], rate[MR_HUMAN_LEN];
+    mr_job_sum_tiers(j, &t);
+    if (!t.used)
+        return;
+    struct mr_strbuf asked = {0}; /* where only the trace is left */
+    if (!*b->ranks[0].loader.chosen)
+        mr_job_tell_policy(j, &asked);
+    fprintf(f, "  tiers         %s%s\n", asked.text ? asked.text : b->ranks[0].loader.chosen,
+            t.nodes > 1 ? "; all nodes: tiers_chosen in summary.json" : "");
+    mr_strbuf_done(&asked);
+    print_sources(f, &t);
+    fprintf(f, "  source        %s read", mr_human_bytes((double)t.sum.source_bytes, read));
+    if (t.distinct_bytes)
+        fprintf(f, ", %.3f times the %s that are distinct", (double)t.sum.source_bytes / (double)t.distinct_bytes,
+                mr_human_bytes((double)t.distinct_bytes, distinct));
+    if (t.source_bytes_per_s > 0)
+        fprintf(f, ", at %s", mr_human_rate(t.source_bytes_per_s, rate));
+    if (t.bound_s > 0)
+        fprintf(f, "; bound %.2f s, the epochs took %.2f times that", t.bound_s, t.train_s / t.bound_s);
+    fputc('\n', f);
+    if (t.sum.refetched || t.sum.ssd_refused || t.sum.peers_lost)
+        fprintf(
+            f,
+            "  faults        %llu fetched again (%llu with a wrong checksum), %llu refused by the SSD, %u peers lost\n",
+            (unsigned long long)t.sum.refetched, (unsigned long long)t.sum.corrupt,
+            (unsigned long long)t.sum.ssd_refused, t.sum.peers_lost);
 }
 
 static void print_epochs(FILE *f, const struct mr_metrics *m)
@@ -211,10 +273,12 @@ static void print_dlio(FILE *f, const struct mr_job *j)
         fprintf(f, "%.2f MiB/s of records (DLIO's formulas, doc/metrics.md)\n", d->train_io_mean);
 }
 
-void mr_cli_print_run(FILE *f, const struct mr_job *j)
+void mr_job_print(FILE *f, const struct mr_job *j, bool explains)
 {
     const struct mr_metrics *m = j->result.metrics;
     print_verdict(f, j);
+    if (explains)
+        print_explained(f, j, false);
     fprintf(f, "  workload      %s: %u rank%s x batch %lld, %s order, seed %llu; %.2f s\n",
             *j->w->name ? j->w->name : "(defaults)", j->result.world, j->result.world == 1 ? "" : "s",
             (long long)j->w->reader.batch_size, order_name(j), (unsigned long long)j->seed, m->duration_s);
@@ -222,6 +286,7 @@ void mr_cli_print_run(FILE *f, const struct mr_job *j)
         print_rates(f, j);
     if (!isnan(m->eval_au))
         fprintf(f, "  evaluation    AU %.2f %%, %.1f samples/s\n", 100 * m->eval_au, m->eval_samples_per_s);
+    print_tiers(f, j);
     print_checkpoints(f, m);
     print_drains(f, j);
     print_epochs(f, m);
@@ -231,4 +296,6 @@ void mr_cli_print_run(FILE *f, const struct mr_job *j)
     for (unsigned i = 0; i < j->notes.n && i < LISTED_NOTES; i++)
         fprintf(f, "  note          %s\n", j->notes.item[i]);
     fprintf(f, "  results       %s\n", j->out);
+    if (explains)
+        print_explained(f, j, true);
 }
