@@ -11,7 +11,7 @@
 
 typedef struct {
     PyObject ob_base;
-    PyObject *data, *rows, *labels, *ids;
+    PyObject *data, *rows, *labels, *ids, *stored;
     unsigned long long epoch, index, address;
     unsigned int n;
 } Batch;
@@ -84,10 +84,13 @@ static int copy_facts(const struct mr_batch *b, struct taken *t)
     t->labels = malloc(b->n * sizeof(*t->labels));
     t->row = malloc(b->n * sizeof(*t->row));
     t->shapes = malloc(b->n * sizeof(*t->shapes));
-    if (!t->ids || !t->labels || !t->row || !t->shapes)
+    t->stored = b->stored ? calloc(b->n, sizeof(*t->stored)) : NULL;
+    if (!t->ids || !t->labels || !t->row || !t->shapes || (b->stored && !t->stored))
         return -ENOMEM;
     memcpy(t->ids, b->ids, b->n * sizeof(*t->ids));
     memcpy(t->labels, b->labels, b->n * sizeof(*t->labels));
+    if (b->stored)
+        memcpy(t->stored, b->stored, b->n * sizeof(*t->stored));
     for (uint32_t i = 0; i < b->n; i++) {
         t->labelled = t->labelled || b->labels[i] != MR_SAMPLE_NO_LABEL;
         if (!t->regular)
@@ -100,6 +103,7 @@ void taken_free(struct taken *t)
 {
     free(t->ids);
     free(t->labels);
+    free(t->stored);
     free(t->row);
     free(t->shapes);
     owner_drop(t->owner);
@@ -135,6 +139,21 @@ static int fill_rows(struct core_state *state, Batch *self, const struct taken *
     return self->rows ? 0 : -1;
 }
 
+static int fill_stored(Batch *self, const struct taken *t)
+{
+    self->stored = PyList_New(0);
+    for (uint32_t i = 0; self->stored && t->stored && i < t->n; i++) {
+        PyObject *pair =
+            t->stored[i] ? Py_BuildValue("(IKK)", i, (unsigned long long)t->stored[i], (unsigned long long)t->ids[i])
+                         : Py_NewRef(Py_None);
+        int rc = !pair ? -1 : pair == Py_None ? 0 : PyList_Append(self->stored, pair);
+        Py_XDECREF(pair);
+        if (rc < 0)
+            return -1;
+    }
+    return self->stored ? 0 : -1;
+}
+
 static int fill(struct core_state *state, Batch *self, const struct taken *t)
 {
     self->n = t->n;
@@ -143,7 +162,7 @@ static int fill(struct core_state *state, Batch *self, const struct taken *t)
     self->ids = array_of_integers(state, "u8", t->ids, t->n);
     if (self->ids && t->labelled)
         self->labels = array_of_integers(state, "i8", t->labels, t->n);
-    if (!self->ids || (t->labelled && !self->labels))
+    if (!self->ids || (t->labelled && !self->labels) || fill_stored(self, t) < 0)
         return -1;
     if (!t->regular)
         return fill_rows(state, self, t);
@@ -172,6 +191,7 @@ static void batch_dealloc(PyObject *self)
     Py_XDECREF(b->rows);
     Py_XDECREF(b->labels);
     Py_XDECREF(b->ids);
+    Py_XDECREF(b->stored);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(self);
     Py_DECREF(type);
@@ -182,6 +202,8 @@ static PyMemberDef batch_members[] = {
     {"rows", T_OBJECT, offsetof(Batch, rows), READONLY, "A list of one Array per row; None where `data` is set."},
     {"labels", T_OBJECT, offsetof(Batch, labels), READONLY, "Labels as an Array of int64, or None."},
     {"ids", T_OBJECT, offsetof(Batch, ids), READONLY, "Sample numbers as an Array of uint64."},
+    {"stored", T_OBJECT, offsetof(Batch, stored), READONLY,
+     "(row, bytes, sample) of rows that are as stored; see Loader.leave_stored."},
     {"epoch", T_ULONGLONG, offsetof(Batch, epoch), READONLY, "The epoch the batch belongs to."},
     {"index", T_ULONGLONG, offsetof(Batch, index), READONLY, "It is the index-th batch of its epoch, from 0."},
     {"address", T_ULONGLONG, offsetof(Batch, address), READONLY, "Where the caller's own memory with the rows begins."},

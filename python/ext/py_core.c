@@ -185,6 +185,9 @@ static void release(void *module)
 static PyMethodDef functions[] = {
     {"index_files", index_files, METH_VARARGS,
      "index_files(root, names, labels, format, manifest, threads=0): writes a manifest of pictures, one per file."},
+    {"nearest", core_nearest, METH_VARARGS,
+     "nearest(folder, tiers, job, rank, world, timeout_s): (newest step all ranks can load, number of the nearest "
+     "place that has it)."},
     {"index_records", index_records, METH_VARARGS,
      "index_records(path, record_bytes, step_bytes, manifest): writes a manifest of the records of one plain file."},
     {NULL},

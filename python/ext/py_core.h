@@ -18,6 +18,7 @@
 #include <Python.h>
 
 #include <millrace/loader.h>
+#include <millrace/preprocess.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -47,12 +48,20 @@ PyObject *array_of_integers(struct core_state *state, const char *dtype, const v
 /* Raises the Python exception for an error; returns NULL. */
 PyObject *raise_error(struct core_state *state, const struct mr_error *err);
 
+/* A dict of numbers by the names of struct mr_preprocess_params. 0, or -1 with an exception. */
+int take_preprocess(PyObject *dict, uint64_t seed, struct mr_preprocess_params *p);
+/* What becomes of n pictures of these sizes (height, width): bytes of PLAN_FIELDS int32 each. */
+#define PLAN_FIELDS 17
+PyObject *make_plans(struct core_state *state, const struct mr_preprocess *x, uint64_t epoch, const uint64_t *ids,
+                     const uint32_t *sizes, Py_ssize_t n);
+
 /* A batch taken out of the loader. */
 struct taken {
     uint32_t n;
     uint64_t epoch, index, row_bytes;
     uint64_t *ids;
     int64_t *labels;
+    uint64_t *stored;        /* bytes of rows that are as stored, 0: others */
     void **row;              /* where each row lies; all of them in the owner's memory */
     struct mr_shape shape;   /* of every row, if regular */
     struct mr_shape *shapes; /* else */
@@ -65,6 +74,9 @@ int batch_take(struct mr_loader *l, struct mr_batch *b, void *fresh, struct take
 /* The Python object for it; frees `t` in any case. */
 PyObject *batch_create(struct core_state *state, struct taken *t);
 void taken_free(struct taken *t);
+
+/* millrace.checkpoint's: py_state.c */
+PyObject *core_nearest(PyObject *module, PyObject *args);
 
 extern PyType_Spec loader_spec, batch_spec, array_spec, saver_spec, stored_spec;
 

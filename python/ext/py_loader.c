@@ -14,6 +14,7 @@ typedef struct {
     bool lock_made;
     pid_t pid;
     struct mr_dataset_info info;
+    struct mr_preprocess *planner; /* or NULL: samples are no pictures */
 } Loader;
 
 static struct core_state *state_of(PyObject *self)
@@ -22,76 +23,6 @@ static struct core_state *state_of(PyObject *self)
 }
 
 /* ---- parameters ---- */
-
-static int take_number(PyObject *dict, const char *key, double *out)
-{
-    PyObject *v = PyDict_GetItemString(dict, key); /* borrowed */
-    if (!v)
-        return 0;
-    *out = PyFloat_AsDouble(v);
-    return *out == -1 && PyErr_Occurred() ? -1 : 0;
-}
-
-static int take_floats(PyObject *dict, const char *key, float *out)
-{
-    PyObject *v = PyDict_GetItemString(dict, key);
-    for (Py_ssize_t i = 0; v && i < 3; i++) {
-        PyObject *x = PySequence_GetItem(v, i);
-        double d = x ? PyFloat_AsDouble(x) : -1;
-        Py_XDECREF(x);
-        if (d == -1 && PyErr_Occurred())
-            return -1;
-        out[i] = (float)d;
-    }
-    return 0;
-}
-
-/* A dict of numbers by the names of struct mr_preprocess_params. */
-static int take_preprocess(PyObject *dict, uint64_t seed, struct mr_preprocess_params *p)
-{
-    mr_preprocess_params_init(p);
-    double crop = 0, crop_h = 0, crop_w = 0, h = 0, w = 0, to_float = 0, planar = 0, shorter = 0, last = 0, last_h = 0,
-           last_w = 0, rgb = 0;
-    const struct {
-        const char *key;
-        double *to;
-    } numbers[] = {{"crop", &crop},
-                   {"crop_height", &crop_h},
-                   {"crop_width", &crop_w},
-                   {"height", &h},
-                   {"width", &w},
-                   {"to_float", &to_float},
-                   {"planar", &planar},
-                   {"shorter_side", &shorter},
-                   {"last_crop", &last},
-                   {"last_height", &last_h},
-                   {"last_width", &last_w},
-                   {"rgb", &rgb},
-                   {"flip", &p->flip},
-                   {"scale_min", &p->scale_min},
-                   {"scale_max", &p->scale_max},
-                   {"ratio_min", &p->ratio_min},
-                   {"ratio_max", &p->ratio_max}};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (take_number(dict, numbers[i].key, numbers[i].to) < 0)
-            return -1;
-    if (take_floats(dict, "mean", p->mean) < 0 || take_floats(dict, "stdev", p->stdev) < 0)
-        return -1;
-    p->crop = (enum mr_crop)crop;
-    p->crop_height = (uint32_t)crop_h;
-    p->crop_width = (uint32_t)crop_w;
-    p->height = (uint32_t)h;
-    p->width = (uint32_t)w;
-    p->to_float = to_float != 0;
-    p->planar = planar != 0;
-    p->shorter_side = (uint32_t)shorter;
-    p->last_crop = (enum mr_crop)last;
-    p->last_height = (uint32_t)last_h;
-    p->last_width = (uint32_t)last_w;
-    p->rgb = rgb != 0;
-    p->seed = seed;
-    return 0;
-}
 
 static int take_mode(const char *name, struct mr_loader_params *p, struct core_state *state)
 {
@@ -114,6 +45,8 @@ static int open_loader(Loader *self, struct mr_loader_params *p)
         mr_dataset_close(ds);
         rc = mr_loader_open(p, &made, &err);
     }
+    if (!rc && p->preprocess && (rc = mr_preprocess_create(p->preprocess, &self->planner, &err)))
+        mr_loader_close(made);
     Py_END_ALLOW_THREADS if (rc)
     {
         raise_error(state_of((PyObject *)self), &err);
@@ -122,6 +55,19 @@ static int open_loader(Loader *self, struct mr_loader_params *p)
     self->loader = made;
     self->pid = getpid();
     return 0;
+}
+
+static int take_peers(const char *text, struct mr_loader_params *p)
+{
+    static const char *const names[] = {
+        [MR_LOADER_PEERS_AUTO] = "auto", [MR_LOADER_PEERS_ON] = "on", [MR_LOADER_PEERS_OFF] = "off"};
+    for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (!strcmp(text, names[i])) {
+            p->peers = (enum mr_loader_peers)i;
+            return 0;
+        }
+    PyErr_Format(PyExc_ValueError, "peers is 'auto', 'on' or 'off', not '%s'", text);
+    return -1;
 }
 
 static int loader_init(PyObject *self_, PyObject *args, PyObject *kwargs)
@@ -143,19 +89,23 @@ static int loader_init(PyObject *self_, PyObject *args, PyObject *kwargs)
                             "epochs",
                             "direct_io",
                             "drop_last_samples",
+                            "tiers",
+                            "peers",
+                            "last_epoch",
                             NULL};
     Loader *self = (Loader *)self_;
     struct mr_loader_params p;
     struct mr_preprocess_params preprocess;
     mr_loader_params_init(&p);
-    const char *store = NULL, *order = "sequential", *policy = NULL;
+    const char *store = NULL, *order = "sequential", *policy = NULL, *peers = "auto";
     PyObject *path = NULL, *dict = Py_None;
     unsigned long long seed = 0, epochs = 0;
+    long long last_epoch = -1; /* the last one that is read; -1: not known */
     int drop_last = 0, direct = 0, drop_samples = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&I|$IIIpIzsKOIIzKpp:Loader", names, PyUnicode_FSConverter, &path,
-                                     &p.batch_size, &p.threads, &p.lookahead, &p.spare, &drop_last, &p.flags, &store,
-                                     &order, &seed, &dict, &p.order.rank, &p.order.world, &policy, &epochs, &direct,
-                                     &drop_samples))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&I|$IIIpIzsKOIIzKppzsL:Loader", names, PyUnicode_FSConverter,
+                                     &path, &p.batch_size, &p.threads, &p.lookahead, &p.spare, &drop_last, &p.flags,
+                                     &store, &order, &seed, &dict, &p.order.rank, &p.order.world, &policy, &epochs,
+                                     &direct, &drop_samples, &p.tiers, &peers, &last_epoch))
         return -1;
     int rc = -1;
     if (self->lock_made) {
@@ -170,9 +120,12 @@ static int loader_init(PyObject *self_, PyObject *args, PyObject *kwargs)
     p.order.drop_last = drop_samples;
     p.order.seed = seed;
     p.order.shuffle_each_epoch = true;
-    p.last_epoch = epochs;
+    p.last_epoch = last_epoch >= 0 ? (uint64_t)last_epoch : epochs;
+    p.epochs_known = last_epoch >= 0;
     if (policy)
         p.policy = policy;
+    if (take_peers(peers, &p) < 0)
+        goto done;
     if (direct)
         p.flags |= MR_LOADER_DIRECT;
     if (take_mode(order, &p, state_of(self_)) < 0 || (dict != Py_None && take_preprocess(dict, seed, &preprocess) < 0))
@@ -225,6 +178,7 @@ static void loader_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
     close_loader((Loader *)self);
+    mr_preprocess_free(((Loader *)self)->planner);
     if (((Loader *)self)->lock_made)
         pthread_mutex_destroy(&((Loader *)self)->lock);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
@@ -357,6 +311,31 @@ static PyObject *loader_set_memory(PyObject *self_, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *loader_leave_stored(PyObject *self, PyObject *args)
+{
+    unsigned rows;
+    struct mr_error err;
+    if (!PyArg_ParseTuple(args, "I:leave_stored", &rows) || !is_usable((Loader *)self))
+        return NULL;
+    return finish(self, mr_loader_leave_stored(((Loader *)self)->loader, rows, &err), &err);
+}
+
+static PyObject *loader_plans(PyObject *self, PyObject *args)
+{
+    unsigned long long epoch;
+    const char *ids, *sizes;
+    Py_ssize_t ids_len, sizes_len;
+    const struct mr_preprocess *planner = ((Loader *)self)->planner;
+    if (!PyArg_ParseTuple(args, "Ky#y#:plans", &epoch, &ids, &ids_len, &sizes, &sizes_len))
+        return NULL;
+    if (!planner || ids_len % 8 || sizes_len != ids_len) {
+        PyErr_SetString(PyExc_ValueError, "as many sizes as sample numbers are needed, of pictures");
+        return NULL;
+    }
+    return make_plans(state_of(self), planner, epoch, (const uint64_t *)(const void *)ids,
+                      (const uint32_t *)(const void *)sizes, ids_len / 8);
+}
+
 static PyObject *loader_skipped(PyObject *self, PyObject *nothing)
 {
     struct mr_error first;
@@ -368,6 +347,30 @@ static PyObject *loader_skipped(PyObject *self, PyObject *nothing)
         return Py_BuildValue("(Kz)", 0ull, NULL);
     PyObject *text = PyUnicode_FromFormat("%s%s%s", first.message, first.context[0] ? "\n  " : "", first.context);
     return text ? Py_BuildValue("(KN)", (unsigned long long)n, text) : NULL;
+}
+
+static PyObject *from_dict(const struct mr_loader_from *f)
+{
+    return Py_BuildValue("{s:K,s:K,s:K}", "samples", f->samples, "bytes", f->bytes, "fetch_ns", f->fetch_ns);
+}
+
+static PyObject *loader_tier_stats(PyObject *self, PyObject *nothing)
+{
+    struct mr_loader_stats s;
+    const struct mr_loader_tier_stats *t = &s.tier;
+    (void)nothing;
+    if (!is_usable((Loader *)self))
+        return NULL;
+    mr_loader_get_stats(((Loader *)self)->loader, &s);
+    if (!t->used)
+        Py_RETURN_NONE;
+    return Py_BuildValue("{s:N,s:N,s:N,s:N,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:I,s:I,s:s}", "ram",
+                         from_dict(&t->ram), "ssd", from_dict(&t->ssd), "peer", from_dict(&t->peer), "source",
+                         from_dict(&t->source), "source_bytes", t->source_bytes, "distinct_bytes", t->distinct_bytes,
+                         "filled_bytes", t->filled_bytes, "served_bytes", t->served_bytes, "refetched", t->refetched,
+                         "corrupt", t->corrupt, "ram_bytes", t->ram_bytes, "ram_capacity", t->ram_capacity, "ssd_bytes",
+                         t->ssd_bytes, "ssd_capacity", t->ssd_capacity, "node", t->node, "nodes", t->nodes, "chosen",
+                         mr_loader_chosen(((Loader *)self)->loader));
 }
 
 static PyObject *loader_stats(PyObject *self, PyObject *nothing)
@@ -383,6 +386,28 @@ static PyObject *loader_stats(PyObject *self, PyObject *nothing)
                          "idle_ns", s.idle_ns, "cpu_ns", s.cpu_ns, "ready_mean", s.ready_mean, "empty_ratio",
                          s.empty_ratio, "slab_bytes", s.slab_bytes, "threads", s.threads, "limiter", s.limiter,
                          "recent_samples_per_s", s.recent_samples_per_s, "recent_wait_ratio", s.recent_wait_ratio);
+}
+
+static PyObject *tier_part(const struct mr_loader_from *f)
+{
+    return Py_BuildValue("{s:K,s:K,s:K}", "samples", f->samples, "bytes", f->bytes, "fetch_ns", f->fetch_ns);
+}
+
+static PyObject *loader_tiers(PyObject *self, PyObject *nothing)
+{
+    struct mr_loader_stats s;
+    (void)nothing;
+    if (!is_usable((Loader *)self))
+        return NULL;
+    mr_loader_get_stats(((Loader *)self)->loader, &s);
+    const struct mr_loader_tier_stats *t = &s.tier;
+    if (!t->used)
+        Py_RETURN_NONE;
+    return Py_BuildValue("{s:N,s:N,s:N,s:N,s:K,s:K,s:K,s:K,s:K,s:I,s:s}", "ram", tier_part(&t->ram), "ssd",
+                         tier_part(&t->ssd), "peer", tier_part(&t->peer), "source", tier_part(&t->source),
+                         "source_bytes", t->source_bytes, "distinct_bytes", t->distinct_bytes, "ram_bytes",
+                         t->ram_bytes, "ssd_bytes", t->ssd_bytes, "refetched", t->refetched, "peers_lost",
+                         t->peers_lost, "chosen", mr_loader_chosen(((Loader *)self)->loader));
 }
 
 static PyObject *loader_info(PyObject *self, PyObject *nothing)
@@ -418,8 +443,19 @@ static PyMethodDef loader_methods[] = {
     {"close", loader_close, METH_NOARGS, "Ends reading and frees everything but batches that are still in use."},
     {"stop", loader_stop, METH_NOARGS, "Makes a waiting next() in another thread end; from any thread."},
     {"set_memory", loader_set_memory, METH_VARARGS, "set_memory(index, address): before the first epoch."},
+    {"leave_stored", loader_leave_stored, METH_VARARGS,
+     "leave_stored(rows): the last rows of every batch stay as stored, where a device can decode them."},
+    {"plans", loader_plans, METH_VARARGS,
+     "plans(epoch, ids, sizes): what becomes of pictures of these sizes (native uint32: height, width). int32 for "
+     "each: top, "
+     "left, height and width of what is needed and of what is cut out; height and width that this is resized to; top "
+     "and "
+     "left of the result in that; is it flipped; top and left of the result in what is delivered; its height and "
+     "width."},
     {"skipped", loader_skipped, METH_NOARGS, "(number of samples left out, why the first one was or None)."},
     {"stats", loader_stats, METH_NOARGS, "What the loader has done, as a dict."},
+    {"tier_stats", loader_tier_stats, METH_NOARGS, "What its tiers have done, as a dict; None without tiers."},
+    {"tiers", loader_tiers, METH_NOARGS, "Where samples came from, as a dict; None without tiers."},
     {"info", loader_info, METH_NOARGS, "What the data set is, as a dict."},
     {NULL},
 };

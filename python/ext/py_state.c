@@ -100,27 +100,63 @@ struct saver {
     PyObject_HEAD struct mr_saver *s;
 };
 
+/* A list of (folder, capacity, keep_last): folders are borrowed from its tuples. How many, -1 with an exception set. */
+static int tiers_from(PyObject *list, struct mr_saver_tier *out)
+{
+    Py_ssize_t n = list ? PyList_Size(list) : 0;
+    if (n > MR_SAVER_TIERS)
+        PyErr_Format(PyExc_ValueError, "%zd tiers, at most %d are possible", n, MR_SAVER_TIERS);
+    if (n < 0 || n > MR_SAVER_TIERS)
+        return -1;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        unsigned long long capacity;
+        if (!PyArg_ParseTuple(PyList_GetItem(list, i), "sKI:tier", &out[i].folder, &capacity, &out[i].keep_last))
+            return -1;
+        out[i].capacity = capacity;
+    }
+    return (int)n;
+}
+
 static PyObject *saver_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 {
-    static char *names[] = {"folder",     "job",       "rank",         "world",
-                            "fsync",      "direct",    "copy_threads", "write_threads",
-                            "ring_bytes", "keep_last", "bytes_per_s",  "commit_timeout_s",
+    static char *names[] = {"folder",
+                            "job",
+                            "rank",
+                            "world",
+                            "fsync",
+                            "direct",
+                            "copy_threads",
+                            "write_threads",
+                            "ring_bytes",
+                            "keep_last",
+                            "bytes_per_s",
+                            "commit_timeout_s",
+                            "tiers",
+                            "drain_bytes_per_s",
                             NULL};
-    struct mr_saver_params p = {.size = sizeof p, .world = 1};
-    PyObject *folder;
+    struct mr_saver_tier tier[MR_SAVER_TIERS] = {0};
+    struct mr_saver_params p = {.size = sizeof p, .world = 1, .tier = tier};
+    PyObject *folder, *tiers = NULL;
     int fsync = 1, direct = 1;
-    unsigned long long ring = 0, rate = 0;
+    unsigned long long ring = 0, rate = 0, drain = 0;
     struct mr_error err;
     struct mr_saver *s;
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "O&|zIIppIIKIKI:Saver", names, PyUnicode_FSConverter, &folder, &p.job,
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "O&|zIIppIIKIKIO!K:Saver", names, PyUnicode_FSConverter, &folder, &p.job,
                                      &p.rank, &p.world, &fsync, &direct, &p.copy_threads, &p.write_threads, &ring,
-                                     &p.keep_last, &rate, &p.commit_timeout_s))
+                                     &p.keep_last, &rate, &p.commit_timeout_s, &PyList_Type, &tiers, &drain))
         return NULL;
+    int n = tiers_from(tiers, tier);
+    if (n < 0) {
+        Py_DECREF(folder);
+        return NULL;
+    }
+    p.tiers = (size_t)n;
     p.folder = PyBytes_AsString(folder);
     p.fsync = fsync;
     p.direct = direct;
     p.ring_bytes = ring;
     p.bytes_per_s = rate;
+    p.drain_bytes_per_s = drain;
     int rc;
     Py_BEGIN_ALLOW_THREADS rc = mr_saver_open(&p, &s, &err);
     Py_END_ALLOW_THREADS Py_DECREF(folder);
@@ -133,6 +169,32 @@ static PyObject *saver_new(PyTypeObject *type, PyObject *args, PyObject *kw)
     else
         mr_saver_close(s, NULL);
     return (PyObject *)self;
+}
+
+/* nearest(folder, tiers, job, rank, world, timeout_s): (step, number of the place). */
+PyObject *core_nearest(PyObject *module, PyObject *args)
+{
+    struct mr_saver_tier tier[MR_SAVER_TIERS] = {0};
+    struct mr_saver_params p = {.size = sizeof p, .tier = tier};
+    PyObject *folder, *tiers;
+    struct mr_error err;
+    uint64_t step;
+    size_t place;
+    int rc, n = -1;
+    if (!PyArg_ParseTuple(args, "O&O!zIII:nearest", PyUnicode_FSConverter, &folder, &PyList_Type, &tiers, &p.job,
+                          &p.rank, &p.world, &p.commit_timeout_s))
+        return NULL;
+    if ((n = tiers_from(tiers, tier)) < 0) {
+        Py_DECREF(folder);
+        return NULL;
+    }
+    p.tiers = (size_t)n;
+    p.folder = PyBytes_AsString(folder);
+    Py_BEGIN_ALLOW_THREADS rc = mr_state_nearest(&p, &step, &place, &err);
+    Py_END_ALLOW_THREADS Py_DECREF(folder);
+    if (rc)
+        return raise_error(PyModule_GetState(module), &err);
+    return Py_BuildValue("Kn", (unsigned long long)step, (Py_ssize_t)place);
 }
 
 static struct mr_saver *use(struct saver *self)
@@ -193,6 +255,19 @@ static PyObject *saver_fence(PyObject *self, PyObject *unused)
     Py_END_ALLOW_THREADS return rc ? raise_error(state_of(self), &err) : result_dict(&r);
 }
 
+static PyObject *saver_fail(PyObject *self, PyObject *args)
+{
+    unsigned long long step;
+    const char *why;
+    struct mr_error err;
+    int rc;
+    if (!PyArg_ParseTuple(args, "Ks:fail", &step, &why) || !use((struct saver *)self))
+        return NULL;
+    struct mr_saver *s = ((struct saver *)self)->s;
+    Py_BEGIN_ALLOW_THREADS rc = mr_saver_fail(s, step, why, &err);
+    Py_END_ALLOW_THREADS return rc ? raise_error(state_of(self), &err) : Py_NewRef(Py_None);
+}
+
 static PyObject *saver_wait(PyObject *self, PyObject *args)
 {
     unsigned long long step = MR_ALL_STEPS;
@@ -210,6 +285,27 @@ static PyObject *saver_pending(PyObject *self, PyObject *unused)
     struct mr_saver *s = use((struct saver *)self);
     (void)unused;
     return s ? PyLong_FromUnsignedLong(mr_saver_pending(s)) : NULL;
+}
+
+static PyObject *saver_end_within(PyObject *self, PyObject *args)
+{
+    double seconds;
+    struct mr_error err;
+    struct mr_saver *s = use((struct saver *)self);
+    if (!s || !PyArg_ParseTuple(args, "d:end_within", &seconds))
+        return NULL;
+    uint64_t ns = seconds > 0 && seconds < 1e9 ? (uint64_t)(seconds * 1e9) : 0;
+    return mr_saver_end_within(s, ns, &err) ? raise_error(state_of(self), &err) : Py_NewRef(Py_None);
+}
+
+static PyObject *saver_step(PyObject *self, PyObject *unused)
+{
+    struct mr_saver *s = use((struct saver *)self);
+    (void)unused;
+    if (!s)
+        return NULL;
+    mr_saver_step(s);
+    return Py_NewRef(Py_None);
 }
 
 static PyObject *saver_last(PyObject *self, PyObject *unused)
@@ -267,8 +363,11 @@ static PyMethodDef saver_methods[] = {
     {"begin", saver_begin, METH_VARARGS,
      "begin(step, tensors, json, loader, cuda_stream=0): returns at once; fence() before they change."},
     {"fence", saver_fence, METH_NOARGS, "fence(): waits for the copy that begin() started."},
+    {"fail", saver_fail, METH_VARARGS, "fail(step, why): this rank cannot make that save; the others learn."},
     {"wait", saver_wait, METH_VARARGS, "wait([step]): until it, or all, are on storage; raises what failed."},
     {"pending", saver_pending, METH_NOARGS, "pending(): saves that are not on storage yet."},
+    {"end_within", saver_end_within, METH_VARARGS, "end_within(seconds): gives up what is not complete by then."},
+    {"step", saver_step, METH_NOARGS, "step(): a step of the training has ended."},
     {"last", saver_last, METH_NOARGS, "last(): the last save that is over, or None."},
     {"reserve", saver_reserve, METH_VARARGS, "reserve(bytes): gets the memory for the copy now."},
     {"close", saver_close, METH_NOARGS, "close(): waits for all; raises what failed."},
@@ -368,7 +467,7 @@ static PyObject *stored_json(PyObject *self, PyObject *args)
     return out;
 }
 
-/* read([(tensor, offset, bytes, address), ...]) */
+/* read([(tensor, offset, bytes, address, cuda), ...]) */
 static PyObject *stored_read(PyObject *self, PyObject *list)
 {
     struct mr_state_reader *r = ((struct stored *)self)->r;
@@ -383,11 +482,12 @@ static PyObject *stored_read(PyObject *self, PyObject *list)
     for (Py_ssize_t i = 0; i < n; i++) {
         unsigned long long offset, bytes, address;
         Py_ssize_t tensor;
-        if (!PyArg_ParseTuple(PyList_GetItem(list, i), "nKKK:range", &tensor, &offset, &bytes, &address)) {
+        int cuda = 0;
+        if (!PyArg_ParseTuple(PyList_GetItem(list, i), "nKKK|i:range", &tensor, &offset, &bytes, &address, &cuda)) {
             free(g);
             return NULL;
         }
-        g[i] = (struct mr_state_range){(size_t)tensor, offset, bytes, (void *)(uintptr_t)address};
+        g[i] = (struct mr_state_range){(size_t)tensor, offset, bytes, (void *)(uintptr_t)address, cuda};
     }
     Py_BEGIN_ALLOW_THREADS rc = mr_state_read(r, g, (size_t)n, &err);
     Py_END_ALLOW_THREADS free(g);
@@ -398,7 +498,7 @@ static PyMethodDef stored_methods[] = {
     {"info", stored_info, METH_NOARGS, "info(): (step, ranks that saved)."},
     {"tensors", stored_tensors, METH_NOARGS, "tensors(): [(name, rank, dtype, shape, bytes)]."},
     {"json", stored_json, METH_VARARGS, "json(rank, 'state' or 'loader'): the text, or None."},
-    {"read", stored_read, METH_O, "read([(tensor, offset, bytes, address)]): verified bytes to these addresses."},
+    {"read", stored_read, METH_O, "read([(tensor, offset, bytes, address, cuda)]): verified bytes to these addresses."},
     {NULL},
 };
 static PyType_Slot stored_slots[] = {{Py_tp_new, stored_new},

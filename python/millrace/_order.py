@@ -20,9 +20,12 @@ def _generators(loader_generator: Optional[torch.Generator], sampler: Any) -> Li
 class Order:
     """Draws the batches of one epoch after another. State and look-ahead are its business."""
 
-    def __init__(self, sampler: Any, batch_sampler: Any, generator: Optional[torch.Generator]) -> None:
+    def __init__(self, sampler: Any, batch_sampler: Any, generator: Optional[torch.Generator], workers: int = 0, persistent: bool = False) -> None:
         self.sampler, self.batch_sampler, self.generator = sampler, batch_sampler, generator
+        self._workers, self._persistent = workers, persistent and workers > 0
+        self._seeded = self._was_seeded = False  # torch seeds persistent workers once
         self.start_states: Optional[List[torch.Tensor]] = None  # of the generators, before this epoch's draw
+        self.batches: List[List[int]] = []  # of the epoch that was drawn last, as the batch sampler gave them
         self._peeked: Optional[List[int]] = None
         self._can_peek = type(batch_sampler) is BatchSampler and type(sampler) in (
             RandomSampler,
@@ -31,14 +34,20 @@ class Order:
         )
 
     def _draw(self) -> List[int]:
-        # torch's iterators draw a base seed for their workers first, then the sampler is asked.
-        torch.empty((), dtype=torch.int64).random_(generator=self.generator)
-        return [index for batch in self.batch_sampler for index in batch]
+        # torch's iterators begin with the sampler, draw a base seed for their workers, begin anew where there are workers, and
+        # only then ask for batches: torch's own samplers draw when they are asked, others perhaps when they begin.
+        batches = iter(self.batch_sampler)
+        if not (self._persistent and self._seeded):
+            torch.empty((), dtype=torch.int64).random_(generator=self.generator)
+            batches = iter(self.batch_sampler) if self._workers else batches
+        self._drawn = [list(batch) for batch in batches]
+        return [index for batch in self._drawn for index in batch]
 
     def draw(self) -> List[int]:
         """Sample numbers of the epoch that begins now, batch after batch."""
         self.start_states = [g.get_state() for g in _generators(self.generator, self.sampler)]
         drawn = self._draw()
+        self.batches, self._was_seeded, self._seeded = self._drawn, self._seeded, True
         if self._peeked is not None and self._peeked != drawn:
             self._can_peek = False  # the program draws from the same generator: looking ahead is in vain
         self._peeked = None
@@ -64,7 +73,7 @@ class Order:
 
     def state(self) -> Dict[str, Any]:
         """Enough to draw the running epoch again."""
-        out: Dict[str, Any] = {"generators": self.start_states}
+        out: Dict[str, Any] = {"generators": self.start_states, "seeded": self._was_seeded}
         if isinstance(self.sampler, DistributedSampler):
             out.update(epoch=self.sampler.epoch, world=self.sampler.num_replicas)
         return out
@@ -77,6 +86,7 @@ class Order:
             g.set_state(saved)
         if isinstance(self.sampler, DistributedSampler):
             self.sampler.epoch = state.get("epoch", self.sampler.epoch)
+        self._seeded = state.get("seeded", False)
         drawn = self.draw()
         for g, before in zip(generators, now):
             if g is torch.default_generator:

@@ -87,6 +87,14 @@ def _pair(size: Any) -> Tuple[int, int]:
     return (int(size[0]), int(size[0])) if len(size) == 1 else (int(size[0]), int(size[1]))
 
 
+def _border(padding: Any) -> List[int]:
+    """Left, top, right, bottom of torchvision's padding."""
+    if not padding:
+        return [0] * 4
+    sides = [padding] if isinstance(padding, int) else [int(x) for x in padding]
+    return (sides * 4)[:4] if len(sides) < 4 else sides
+
+
 def _is_bilinear(t: Any) -> bool:
     mode = getattr(t, "interpolation", None)
     return getattr(mode, "value", mode) in ("bilinear", 2, None)
@@ -135,6 +143,8 @@ class _Chain:
         if self.p["scale_max"] > 1:
             raise NotNative("'RandomResizedCrop' with a scale above 1")
 
+    RandomResizedCropAndInterpolation = RandomResizedCrop  # timm's
+
     def _last(self, name: str, kind: int, size: Any) -> None:
         self._geometry(name)
         if self.p.get("last_crop"):
@@ -146,11 +156,19 @@ class _Chain:
         if "flip" in self.p:
             raise NotNative("a flip before 'CenterCrop'")
         self._last("CenterCrop", CROP_CENTER, t.size)
+        self.p["pad_if_needed"] = 1
 
     def RandomCrop(self, t: Any) -> None:
-        if getattr(t, "padding", None) or getattr(t, "pad_if_needed", False):
-            raise NotNative("'RandomCrop' with padding")
         self._last("RandomCrop", CROP_RANDOM, t.size)
+        pad, fill = _border(getattr(t, "padding", None)), getattr(t, "fill", 0) or 0
+        if (any(pad) or t.pad_if_needed) and (getattr(t, "padding_mode", "constant") != "constant" or isinstance(fill, dict)):
+            raise NotNative("'RandomCrop' with padding that is not of one colour")
+        if max(pad[0], pad[2]) >= self.p["last_width"] or max(pad[1], pad[3]) >= self.p["last_height"]:
+            raise NotNative("'RandomCrop' with padding as large as the crop")
+        fill = list(fill) if isinstance(fill, (list, tuple)) else [fill]
+        if len(fill) not in (1, 3) or any(f != int(f) or not 0 <= f <= 255 for f in fill):
+            raise NotNative(f"'RandomCrop' with fill {fill}")
+        self.p.update(pad=pad, fill=(fill * 3)[:3], pad_if_needed=int(t.pad_if_needed))
 
     def RandomHorizontalFlip(self, t: Any) -> None:
         self._geometry("RandomHorizontalFlip")
@@ -164,7 +182,8 @@ class _Chain:
     def PILToTensor(self, t: Any) -> None:
         self.tensor = True
 
-    ToImage = ToImageTensor = PILToTensor
+    ToImage = ToImageTensor = MaybePILToTensor = PILToTensor
+    MaybeToTensor = ToTensor
 
     def ToPureTensor(self, t: Any) -> None:
         pass
@@ -200,6 +219,7 @@ class _Chain:
         self._resample("ImageClassification", t)
         self.p["shorter_side"] = _pair(t.resize_size)[0]
         self._last("ImageClassification", CROP_CENTER, t.crop_size)
+        self.p["pad_if_needed"] = 1
         self.ToTensor(t)
         self.Normalize(t)
 
@@ -210,7 +230,7 @@ class _Chain:
                 self.add(inner)
             return
         known = getattr(self, name, None) if not name.startswith("_") and name != "add" else None
-        if known is None or not module.startswith("torchvision.transforms"):
+        if known is None or not module.startswith(("torchvision.transforms", "timm.data.transforms")):
             raise NotNative(f"the transform '{name}' is not one that Millrace knows")
         known(t)
 
@@ -237,12 +257,13 @@ def plain_parameters(
     std: Optional[Sequence[float]] = None,
     floats: bool = True,
     channels_first: bool = False,
+    fast: bool = False,
 ) -> Dict[str, Any]:
     """The two usual recipes without torchvision. Training: a random part (`scale`, `ratio`) made `size` large, flipped with
     probability `flip` (0.5). Else: the shorter side made `resize` long (size / 0.875), and the middle of that. Values are floats from 0 to 1, normalised
-    with `mean` and `std` where given; bytes with floats=False."""
+    with `mean` and `std` where given; bytes with floats=False. `fast` decodes what is reduced to a half or less at a smaller size."""
     height, width = _pair(size)
-    p: Dict[str, Any] = {"rgb": 1, "planar": int(channels_first), "to_float": int(floats)}
+    p: Dict[str, Any] = {"rgb": 1, "planar": int(channels_first), "to_float": int(floats), "fast": int(fast)}
     if train:
         p.update(crop=CROP_RANDOM_RESIZED, height=height, width=width, flip=0.5 if flip is None else float(flip))
         p.update(scale_min=scale[0], scale_max=scale[1], ratio_min=ratio[0], ratio_max=ratio[1])

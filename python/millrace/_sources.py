@@ -175,7 +175,24 @@ def _joined(parts: List[_Listing]) -> _Listing:
     return _Listing(root, [s for part in parts for s in part.samples], classes, parts[0].transform)
 
 
+def _timm_listing(dataset: Any, base: type) -> _Listing:
+    """timm's ImageDataset over a folder of class folders."""
+    reader = dataset.reader
+    if type(dataset).__getitem__ is not base.__getitem__ or type(reader).__name__ != "ReaderImageFolder":
+        raise NotNative(f"class '{type(dataset).__name__}' with a reader '{type(reader).__name__}' is read by its own code")
+    if dataset.target_transform is not None or dataset.load_bytes or getattr(dataset, "additional_features", None) or dataset.input_img_mode != "RGB":
+        raise NotNative("the data set has a target_transform, or gives something else than RGB pictures and labels")
+    if dataset.transform is None:
+        raise NotNative("the data set has no transform")
+    _pictures.transform_parameters(dataset.transform)
+    names = sorted(reader.class_to_idx, key=reader.class_to_idx.get) if reader.class_to_idx else []
+    return _Listing(os.fspath(reader.root), reader.samples, names, dataset.transform)
+
+
 def _folder_listing(dataset: Any) -> _Listing:
+    timm = [c for c in type(dataset).__mro__ if c.__name__ == "ImageDataset" and c.__module__ == "timm.data.dataset"]
+    if timm:
+        return _timm_listing(dataset, timm[0])
     bases = {c.__name__: c for c in type(dataset).__mro__ if c.__module__.startswith("torchvision.datasets")}
     base = bases.get("DatasetFolder")
     if base is None:

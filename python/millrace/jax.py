@@ -147,7 +147,7 @@ class Loader:
             parts = _parts(self.sharding)
             if parts and batch_size % parts:
                 raise ValueError(f"batch_size {batch_size} cannot be cut into {parts} equal parts, one for each device")
-        self._plain = _plain.Loader(dataset, batch_size, rank=rank, world=world, **options)
+        self._plain = _plain.Loader(dataset, batch_size, rank=rank, world=world, epochs=epochs, **options)
         if not len(self._plain):
             raise ValueError(
                 f"an epoch has no batch: batch_size {batch_size} times {world} processes is larger than the "

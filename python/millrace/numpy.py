@@ -59,7 +59,7 @@ class Loader:
 
     dataset      the folder of a data set, or its manifest; or a folder of class folders with JPEG and PNG files
     pictures     for pictures: `size` (a number, or height and width), `train` (True), `resize`, `flip`, `scale`, `ratio`, `mean`, `std`,
-                 `floats` (True), `channels_first` (False). Training takes a random part of each picture, made `size` large, and
+                 `floats` (True), `channels_first` (False), `fast` (False). Training takes a random part of each picture, made `size` large, and
                  flips half of them; else the shorter side is made `resize` long and the middle taken
     shuffle      order "torch" (torch.randperm and DistributedSampler), else "sequential"; `order` names any other
     rank, world  this process reads every world-th sample
@@ -69,6 +69,10 @@ class Loader:
     in_memory    read the set once and serve every epoch from memory
     verify       check stored checksums
     store        a storage stack, see `millrace help store`
+    tiers        keep stored bytes near from epoch to epoch: "ram=2GiB,ssd=/nvme/cache:100GiB", or "auto" (doc/tiers.md); all ranks of `world` open
+                 and start epochs together then (torchrun's environment tells how they find each other)
+    policy       which policy decides what is kept ("millrace"); peers: do nodes ask each other ("auto", "on", "off")
+    epochs       how many epochs will be read, where it is known: tiers plan for them
     """
 
     def __init__(
@@ -90,6 +94,10 @@ class Loader:
         store: Optional[str] = None,
         direct_io: bool = False,
         pictures: Optional[Dict[str, Any]] = None,
+        tiers: Optional[str] = None,
+        policy: Optional[str] = None,
+        peers: str = "auto",
+        epochs: Optional[int] = None,
     ) -> None:
         if on_error not in ("raise", "skip"):
             raise ValueError(f"on_error is 'raise' or 'skip', not '{on_error}'")
@@ -113,7 +121,11 @@ class Loader:
             rank=rank,
             world=world,
             direct_io=direct_io,
-            epochs=1 << 40,
+            epochs=0 if tiers or policy else 1 << 40,
+            last_epoch=-1 if epochs is None else max(0, epochs - 1),
+            tiers=tiers,
+            policy=policy,
+            peers=peers,
             preprocess=_pictures.plain_parameters(**pictures) if pictures is not None else None,
         )
         self._epoch, self._batches, self._in_epoch = 0, 0, False
@@ -149,6 +161,11 @@ class Loader:
         """The next iteration is that of epoch `epoch`."""
         self._epoch, self._resume, self._in_epoch = epoch, 0, False
 
+    def seek(self, epoch: int, batch: int) -> None:
+        """The next iteration begins with that batch of that epoch."""
+        self.set_epoch(epoch)
+        self._resume = batch * self.batch_size * self.world
+
     def __iter__(self) -> Iterator[Batch]:
         position, self._resume = self._resume, 0
         self._turn += 1
@@ -181,8 +198,10 @@ class Loader:
         self._epoch, self._resume, self._in_epoch = state["epoch"], state["position"], False
 
     def stats(self) -> Dict[str, Any]:
-        """What the loader has done and what limits it now."""
-        return self._core.stats()
+        """What the loader has done and what limits it now; with tiers, `tiers`: where samples came from."""
+        out = self._core.stats()
+        tiers = self._core.tiers()
+        return dict(out, tiers=tiers) if tiers is not None else out
 
     def close(self) -> None:
         """Ends the threads and frees the memory, but for arrays that are still in use."""

@@ -8,34 +8,36 @@
 It is made of batches already, read ahead and decoded in C threads: no `map`, `batch` or `shuffle` behind it, and `prefetch(1)` only to
 have a device copy under way. Each iteration, and each round of `repeat`, is the next epoch with its own order.
 """
+import json
 import os
 import threading
-from typing import Any, Iterator, List, Optional, Tuple, Union
+from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
 import numpy as np
 import tensorflow as tf
 
 from . import numpy as _plain
 
-__all__ = ["dataset"]
+__all__ = ["Batches", "dataset"]
 
 
 class _Epochs:
     """What the dataset calls for the batches of an epoch. TensorFlow may begin one before it has dropped another (two iterators,
     or one whose end it did not wait for): each has a loader of its own while it runs."""
 
-    def __init__(self, make: Any, first: _plain.Loader, epoch: int) -> None:
-        self._make, self._idle, self._epoch = make, [first], epoch
+    def __init__(self, make: Any, first: _plain.Loader, epoch: int, batch: int) -> None:
+        self._make, self._idle, self._epoch, self._batch = make, [first], epoch, batch
         self._lock = threading.Lock()
 
     def __call__(self) -> Iterator[Tuple[Any, ...]]:
         with self._lock:
             loader = self._idle.pop() if self._idle else None
             epoch, self._epoch = self._epoch, self._epoch + 1
+            batch, self._batch = self._batch, 0
         if loader is None:
             loader = self._make()
         try:
-            loader.set_epoch(epoch)
+            loader.seek(epoch, batch)
             for data, labels, _ in loader:
                 if isinstance(data, list):
                     raise ValueError(_DIFFER)
@@ -62,6 +64,7 @@ def dataset(
     batch_size: int = 1,
     *,
     epoch: int = 0,
+    step: Optional[int] = None,
     pictures: Optional[Any] = None,
     store: Optional[str] = None,
     drop_last: bool = False,
@@ -70,6 +73,8 @@ def dataset(
     """A tf.data.Dataset of (data, label), or of data where samples have no label; options as millrace.numpy.Loader's.
 
     epoch   the first one's number: where a run that was stopped goes on
+    step    the same in batches over all epochs, e.g. `int(optimizer.iterations)`: the first epoch is then what is left of it, and
+            the length of the dataset is not known unless that is all. See Batches for states without counting
 
     The dataset has a cardinality, so Keras knows the steps of an epoch. For several workers give each its `rank` and `world`; a
     tf.distribute strategy must not cut it again (AutoShardPolicy.OFF is set).
@@ -84,12 +89,64 @@ def dataset(
             f"an epoch has no batch: batch_size {batch_size} is larger than the {first.info['samples']} samples, and drop_last leaves "
             "the rest out"
         )
+    epoch, batch = (epoch, 0) if step is None else divmod(step, len(first))
     signature = _signature(first, path, pictures, store, batch_size if drop_last else None)
-    generator = _Epochs(make, first, epoch)
+    generator = _Epochs(make, first, epoch, batch)
     made = tf.data.Dataset.from_generator(_unpacked(generator, len(signature)), output_signature=signature if len(signature) > 1 else signature[0])
     settings = tf.data.Options()
     settings.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    return made.apply(tf.data.experimental.assert_cardinality(len(first))).with_options(settings)
+    if not batch:
+        made = made.apply(tf.data.experimental.assert_cardinality(len(first)))
+    return made.with_options(settings)
+
+
+class Batches(tf.train.experimental.PythonState):
+    """Batches of tensors, epoch after epoch, for a training loop of your own, with a position that tf.train.Checkpoint saves:
+
+        batches = Batches("/data/imagenet/train", 256, shuffle=True, seed=1, drop_last=True, pictures={"size": 224})
+        checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, batches=batches)
+        for epoch in range(batches.epoch, 90):
+            for images, labels in batches:
+                ...
+                checkpoint.save(...)      # at any batch; restore in a new process goes on behind it
+
+    Options as millrace.numpy.Loader's. `get_state` and `set_state` do the same without a Checkpoint."""
+
+    def __init__(self, path: Union[str, "os.PathLike[str]"], batch_size: int = 1, **options: Any) -> None:
+        self._loader = _plain.Loader(path, batch_size, **options)
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that runs, or will."""
+        return self._loader.state_dict()["epoch"]
+
+    def __iter__(self) -> Iterator[Any]:
+        for data, labels, _ in self._loader:
+            if isinstance(data, list):
+                raise ValueError(_DIFFER)
+            x = tf.convert_to_tensor(data)
+            yield x if labels is None else (x, tf.convert_to_tensor(labels))
+
+    def get_state(self) -> Dict[str, int]:
+        """The position behind the last batch that was delivered."""
+        return self._loader.state_dict()
+
+    def set_state(self, state: Dict[str, int]) -> None:
+        """The next iteration continues there."""
+        self._loader.load_state_dict(state)
+
+    def serialize(self) -> str:
+        return json.dumps(self.get_state())
+
+    def deserialize(self, string_value: Union[str, bytes]) -> None:
+        self.set_state(json.loads(string_value))
+
+    def close(self) -> None:
+        """Ends the threads."""
+        self._loader.close()
 
 
 def _unpacked(generator: _Epochs, parts: int) -> Any:

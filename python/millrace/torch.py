@@ -14,12 +14,13 @@ needs, one pass for resize, flip, normalisation and layout. The order is torch's
 generator; pictures differ from torchvision's by the rounding of the resize only. What is random (crop, flip) is a function of
 (seed, epoch, sample): it does not depend on threads, ranks or resuming.
 
-Given anything else it works by calling it, through torch's own worker processes, and says once why.
+Given anything else it works by calling it, in torch's own worker processes or in threads, and says once why.
 """
 import atexit
 import os
 import warnings
 import weakref
+from array import array
 from time import perf_counter
 from typing import Any, Callable, Dict, Iterator, List, Optional, Union
 
@@ -28,13 +29,14 @@ from torch.utils.data import BatchSampler, Dataset, IterableDataset, RandomSampl
 from torch.utils.data import DataLoader as _TorchLoader
 from torch.utils.data.distributed import DistributedSampler
 
-from . import _core, _pictures
+from . import _called, _core, _device, _pictures
 from ._order import Order
 from ._pictures import NotNative
 from ._sources import Length, Tokens, dataset_source, path_source
+from ._torch_save import load, save, wait
 from ._watch import Watch
 
-__all__ = ["DataLoader", "Tokens"]
+__all__ = ["DataLoader", "Tokens", "load", "save", "wait"]
 
 STATE_VERSION = 1
 _SPARE = 3  # batches that a program holds: the one it works on, the one before, and one it keeps (a first batch to look at)
@@ -66,7 +68,7 @@ class _Engine:
         return memory.data_ptr()
 
     def next(self, timeout_ns: int = -1) -> Any:
-        """(data, labels) as tensors, None at the end, False if it is not there in time."""
+        """(data, labels, rows that are as stored or None), None at the end, False if it is not there in time."""
         if self.pinned is None:
             batch = self.core.next(0, timeout_ns)
         else:
@@ -81,7 +83,14 @@ class _Engine:
         if not batch:
             return batch
         labels = torch.from_dlpack(batch.labels) if batch.labels is not None else None
-        return self._tensor(batch), labels
+        data = self._tensor(batch)
+        return data, labels, self._stored(batch, data) if batch.stored else None
+
+    @staticmethod
+    def _stored(batch: Any, data: torch.Tensor) -> _device.Stored:
+        bytes_, step = data.view(-1), data[0].numel()
+        rows = [bytes_[row * step : row * step + n] for row, n, _ in batch.stored]
+        return _device.Stored([s[0] for s in batch.stored], rows, [s[2] for s in batch.stored], batch.epoch)
 
     def _tensor(self, batch: Any) -> Any:
         if batch.data is None:
@@ -99,6 +108,17 @@ class _Engine:
         return memory.view(dtype)[:n].view(shape)
 
 
+def _padded(data: Any) -> "tuple[torch.Tensor, torch.Tensor]":
+    """Rows as one tensor, as large as the largest, with zeros behind the others; and the shapes of all."""
+    if isinstance(data, torch.Tensor):
+        return data, torch.tensor([tuple(data.shape[1:])] * len(data))
+    shapes = torch.tensor([tuple(row.shape) for row in data])
+    out = torch.zeros(len(data), *shapes.amax(0).tolist(), dtype=data[0].dtype)
+    for to, row in zip(out, data):
+        to[tuple(slice(n) for n in row.shape)] = row
+    return out, shapes
+
+
 class _Iterator:
     """Batches of one epoch. Holds an engine until the epoch ends or nobody wants it any more."""
 
@@ -107,6 +127,9 @@ class _Iterator:
         self._given, self._last = first, n_batches
         self._staged: Any = None
         self._done = False
+        self._pipeline = owner._pipeline(engine)
+        ahead = owner._places + (2 if self._pipeline is not None else 0)
+        self._announce_at = max(1, n_batches - ahead)
 
     def __iter__(self) -> "_Iterator":
         return self
@@ -117,6 +140,8 @@ class _Iterator:
     def _finish(self) -> None:
         if not self._done:
             self._done = True
+            if self._pipeline is not None:
+                self._pipeline.close()
             self._owner._give_back(self._engine)
 
     def __del__(self) -> None:
@@ -126,11 +151,10 @@ class _Iterator:
             pass
 
     def _fetch(self, timeout_ns: int = -1) -> Any:
-        owner = self._owner
+        if self._pipeline is not None:
+            return self._pipeline.get()
         got = self._engine.next(timeout_ns)
-        if not got:
-            return got
-        return owner._to_device(got) if owner._stream is not None else owner._present(*got)
+        return self._owner._to_device(got) if got else got
 
     def __next__(self) -> Any:
         if self._done:
@@ -145,9 +169,9 @@ class _Iterator:
                 owner._end_epoch()
                 self._finish()
                 raise StopIteration
-            if owner._stream is not None:
+            if owner._stream is not None and self._pipeline is None:
                 self._staged = self._fetch(0) or None  # the copy of the next one runs while the caller works
-                item = owner._from_device(item)
+            item = owner._from_device(item)
         except StopIteration:
             raise
         except BaseException:
@@ -157,7 +181,7 @@ class _Iterator:
         owner._watch.add(now - begin, now, owner._counters)
         self._given += 1
         owner._delivered(self._given)
-        if self._given == max(1, self._last - owner._places):
+        if self._given == self._announce_at:
             owner._announce(self._engine)
         return item
 
@@ -168,7 +192,8 @@ class DataLoader:
     dataset         a path, or a Dataset
     batch_size, shuffle, sampler, batch_sampler, drop_last, generator, collate_fn, worker_init_fn, timeout
                     as torch's
-    num_workers     threads of the native loader, 0: as many as there are CPUs; worker processes where it is not possible
+    num_workers     threads of the native loader, 0: as many as there are CPUs; workers where it is not possible
+    workers         what those are: "processes", torch's, or "threads" of this process, which call the data set sample by sample
     pin_memory      batches lie in pinned memory of torch's
     prefetch_factor batches read ahead (3)
     transform       for a path: a torchvision transform (v1 or v2)
@@ -177,8 +202,21 @@ class DataLoader:
     on_error        "raise", or "skip": samples that cannot be decoded are left out of their batch; see `skipped`
     uint8_transfer  with device: pictures travel as bytes and are normalised there
     channels_last   pictures have torch.channels_last strides
+    structure       of a native batch: None, a list as torch's, [data, labels], or data where there are no labels; "tuple": the same
+                    as a tuple; "dict": {"data": ..., "label": ...}
+    variable        samples that differ in shape: "list", one tensor each; "pad": one tensor, as large as the largest, zeros behind
+                    the others, and their shapes as another part ("shape" in a dict) behind the labels
+    decode          "cpu"; "gpu": JPEG pictures are decoded, cut and resized on the device, with the nvJPEG that torchvision carries;
+                    "hybrid": shared by both, as much on the device as keeps the CPUs from being waited for. Needs device="cuda"
+                    and transforms to one size; implies uint8_transfer. Two CPUs are left to the training, also where num_workers says more
+    fast            JPEG pictures that are reduced to a half or less are decoded at 1/2, 1/4 or 1/8 of their size: quicker, and a
+                    little different
     distributed     without a sampler, where RANK and WORLD_SIZE are set (torchrun): each rank reads its part, as with torch's
                     DistributedSampler and set_epoch. False: all of it
+    tiers           keep stored bytes near from epoch to epoch: "ram=2GiB,ssd=/nvme/cache:100GiB", or "auto" (doc/tiers.md). The order is then
+                    that of a DistributedSampler, a function of seed, epoch and rank; ranks of torchrun share a node's tiers
+    policy          which policy decides what is kept ("millrace"); peers: do nodes ask each other ("auto", "on", "off")
+    epochs          how many epochs will be read, where it is known: tiers plan for them
     warn_after      seconds after which a loop that waits more than 5 % of them is told why, once; 0: never
 
     After the first epoch has begun nothing can be changed. `close()` ends the threads; so does dropping the loader.
@@ -210,18 +248,40 @@ class DataLoader:
         on_error: str = "raise",
         uint8_transfer: bool = False,
         channels_last: bool = False,
+        workers: str = "processes",
+        structure: Optional[str] = None,
+        variable: str = "list",
+        decode: str = "cpu",
+        fast: bool = False,
         distributed: Optional[bool] = None,
+        tiers: Optional[str] = None,
+        policy: Optional[str] = None,
+        peers: str = "auto",
+        epochs: Optional[int] = None,
         warn_after: float = 60.0,
     ) -> None:
         if on_error not in ("raise", "skip"):
             raise ValueError(f"on_error is 'raise' or 'skip', not '{on_error}'")
+        if workers not in ("processes", "threads"):
+            raise ValueError(f"workers is 'processes' or 'threads', not '{workers}'")
+        if structure not in (None, "tuple", "dict"):
+            raise ValueError(f"structure is None, 'tuple' or 'dict', not '{structure}'")
+        if variable not in ("list", "pad"):
+            raise ValueError(f"variable is 'list' or 'pad', not '{variable}'")
+        if decode not in ("cpu", "gpu", "hybrid"):
+            raise ValueError(f"decode is 'cpu', 'gpu' or 'hybrid', not '{decode}'")
         if num_workers < 0:
             raise ValueError("num_workers must be at least 0")
         self.num_workers, self.collate_fn, self.drop_last = num_workers, collate_fn, drop_last
         self.pin_memory, self.timeout, self.generator = pin_memory, timeout, generator
         self.prefetch_factor, self.worker_init_fn = prefetch_factor, worker_init_fn
         self.persistent_workers, self.multiprocessing_context = persistent_workers, multiprocessing_context
-        self.in_order, self.on_error = in_order, on_error
+        self.in_order, self.on_error, self.decode = in_order, on_error, decode
+        self.workers, self.structure, self.variable = workers, structure, variable
+        self._tiers: Dict[str, Any] = {}  # what the native loader is told of them
+        if tiers is not None or policy is not None:
+            self._tiers = dict(tiers=tiers, policy=policy, peers=peers, last_epoch=-1 if epochs is None else max(0, epochs - 1))
+        self._calls: Any = None  # who calls a data set that is not native
         self.device = torch.device(device) if device is not None else None
         self.reason: Optional[str] = None  # why the native loader is not used
         self._source: Any = None
@@ -231,7 +291,9 @@ class DataLoader:
         self._resume: Optional[Dict[str, Any]] = None
         self._chain: List[Any] = []  # see Order.rest
         self._skipped = 0
+        self._bad_there: List[str] = []  # why samples that a device was to decode were left out
         self._stream: Any = None
+        self._share: Optional[_device.Share] = None  # with decoding on a device
         self._torch: Optional[_TorchLoader] = None
         self._own_sampler = False  # made here, by the environment
         self._watch = Watch(warn_after)
@@ -243,14 +305,16 @@ class DataLoader:
         if sampler is None and batch_sampler is None:
             sampler, shuffle = self._by_environment(shuffle, seed, distributed)
         self._make_samplers(batch_size, shuffle, sampler, batch_sampler)
-        self._order = Order(self.sampler, self.batch_sampler, generator)
+        self._order = Order(self.sampler, self.batch_sampler, generator, num_workers, persistent_workers)
+        if self._tiers:
+            seed = self._order_for_tiers()
         if seed is None:
             seed = generator.initial_seed() if generator is not None else torch.initial_seed()
         self.seed = seed & 0xFFFFFFFFFFFFFFFF
         if self._source is None:
             self._say_reason()
             return
-        self._prepare(parameters, uint8_transfer, channels_last)
+        self._prepare(parameters, uint8_transfer or decode != "cpu", channels_last, fast)
         _open_loaders.add(self)
 
     # ---- construction ----
@@ -278,9 +342,14 @@ class DataLoader:
             self.reason = str(why)
             return None
 
+    def _who(self) -> str:
+        if self.workers == "threads":
+            return f"in {max(1, self.num_workers)} threads"
+        return f"in {self.num_workers} worker processes" if self.num_workers else "in the loop itself (num_workers=0)"
+
     def _say_reason(self) -> None:
         warnings.warn(
-            f"millrace.torch: the data set is read by calling it, in {self.num_workers} worker processes, because {self.reason}",
+            f"millrace.torch: the data set is read by calling it, {self._who()}, because {self.reason}",
             stacklevel=3,
         )
 
@@ -289,6 +358,9 @@ class DataLoader:
         try:
             rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         except (KeyError, ValueError):
+            if self._tiers and not wanted and self._source is not None:
+                self._own_sampler = True
+                return DistributedSampler(self.dataset, 1, 0, shuffle=bool(shuffle), seed=seed or 0), None
             if wanted:
                 raise ValueError("distributed=True wants numbers in the environment's RANK and WORLD_SIZE, as torchrun sets them") from None
             return None, shuffle
@@ -327,17 +399,32 @@ class DataLoader:
         self.sampler, self.batch_size = sampler, batch_size
         self.batch_sampler = BatchSampler(sampler, batch_size, self.drop_last)
 
-    def _prepare(self, parameters: Optional[Dict[str, Any]], uint8_transfer: bool, channels_last: bool) -> None:
+    def _order_for_tiers(self) -> int:
+        """Adds the order to what the native loader is told, which has to know it for all epochs; returns its seed."""
+        sampler = self.sampler
+        if self._source is None:
+            raise NotImplementedError(f"tiers need a data set that is read natively: {self.reason}")
+        if type(sampler) is not DistributedSampler:
+            raise NotImplementedError(f"tiers need an order that is a function of seed and epoch: no sampler, or torch's DistributedSampler, not '{type(sampler).__name__}'")
+        if self._source.ids is not None and any(i != k for k, i in enumerate(self._source.ids)):
+            raise NotImplementedError("tiers need all files of a data set, in the order of their names")
+        self._tiers.update(order="torch" if sampler.shuffle else "sequential", rank=sampler.rank, world=sampler.num_replicas, drop_last_samples=sampler.drop_last)
+        return sampler.seed
+
+    def _prepare(self, parameters: Optional[Dict[str, Any]], uint8_transfer: bool, channels_last: bool, fast: bool) -> None:
         """What native loaders of this object are made with."""
         cuda = self.device is not None and self.device.type == "cuda"
+        if cuda and not torch.cuda.is_available():
+            raise RuntimeError(f"device='{self.device}', but PyTorch sees no CUDA device here (torch.cuda.is_available() is False): leave `device` out, or look at the driver")
         if cuda:
-            self._stream = torch.cuda.Stream(self.device)
+            self._stream = torch.cuda.Stream(self.device, priority=-1)  # short work that a training waits for
         self._pins = torch.cuda.is_available() and (self.pin_memory or cuda)
         self._normalise: Any = None
         self._channels_last = channels_last and parameters is not None
         if parameters is not None:
+            parameters = dict(parameters, fast=int(fast))
             if self._channels_last:
-                parameters = dict(parameters, planar=0)
+                parameters["planar"] = 0
             if uint8_transfer and self.device is not None and parameters["to_float"]:
                 mean, stdev = parameters.pop("mean", [0.0] * 3), parameters.pop("stdev", [1.0] * 3)
                 parameters["to_float"] = 0
@@ -350,20 +437,53 @@ class DataLoader:
         self._places = (self.prefetch_factor or 3) + 1
         self._core_options = dict(
             batch_size=self.batch_size,
-            threads=self.num_workers,
+            threads=self.num_workers if self.decode == "cpu" else _device.threads(self.num_workers),
             lookahead=self._places - 1,
             spare=0 if self._pins else _SPARE,
             drop_last=bool(self.drop_last),
             flags=flags,
             seed=self.seed,
             preprocess=parameters,
+            **self._tiers,
         )
+        if self.decode != "cpu":
+            self._decode_there(parameters)
         self._idle.append(self._new_engine())  # now, so that what is wrong is said here
 
+    def _decode_there(self, parameters: Optional[Dict[str, Any]]) -> None:
+        why = _device.why_not(self.device)
+        if why is None and (parameters is None or not _pictures.has_fixed_size(parameters)):
+            why = "it needs pictures and a transform that makes them equally large"
+        if why is None and any(parameters.get("fill", [0])):
+            why = "it pads with 0 only"
+        if why is not None:
+            raise NotImplementedError(f"decode='{self.decode}' is not possible here: {why}")
+        self._share = _device.Share(self.batch_size, self._places - 1, self.decode == "hybrid")
+        size = (parameters.get("last_height") or parameters["height"], parameters.get("last_width") or parameters["width"])
+        self._decoder = _device.Decoder(self.device, size, bool(parameters["planar"]))
+
     def _new_engine(self) -> _Engine:
+        if self._tiers and self._engines:
+            raise RuntimeError("a loader with tiers has one iteration at a time")
         engine = _Engine(self)
         self._engines.append(engine)
+        if self._share is not None:
+            engine.core.leave_stored(self._share.rows)
         return engine
+
+    def _pipeline(self, engine: _Engine) -> Optional[_device.Pipeline]:
+        """The thread that makes an epoch's batches, where a device decodes."""
+        if self._share is None:
+            return None
+
+        def make() -> Any:
+            begin = perf_counter()
+            got = engine.next(50_000_000)
+            waited = perf_counter()
+            item = self._to_device(got, engine) if got else got
+            return item, waited - begin, perf_counter() - waited
+
+        return _device.Pipeline(make, self._share, engine.core.leave_stored)
 
     def _iterable(self, batch_size: Any, shuffle: Any, sampler: Any, batch_sampler: Any) -> None:
         if shuffle or sampler is not None or batch_sampler is not None:
@@ -372,12 +492,18 @@ class DataLoader:
         self.batch_size, self.seed = batch_size, 0
         self.reason = "it is an IterableDataset"
         self._say_reason()
-        self._torch = self._torch_loader(batch_size=batch_size, drop_last=self.drop_last)
+        if self.workers == "threads":
+            raise ValueError("an IterableDataset is read by processes: workers='threads' needs a data set with numbered samples")
+        self._torch = self._torch_loader(batch_size=batch_size, drop_last=self.drop_last, generator=self.generator)
 
     def _torch_loader(self, **batching: Any) -> _TorchLoader:
         more: Dict[str, Any] = {}
         if self.num_workers:
-            more = dict(prefetch_factor=self.prefetch_factor, multiprocessing_context=self.multiprocessing_context)
+            more = dict(
+                prefetch_factor=self.prefetch_factor or 2,
+                multiprocessing_context=self.multiprocessing_context,
+                persistent_workers=self.persistent_workers,
+            )
         return _TorchLoader(
             self.dataset,
             num_workers=self.num_workers,
@@ -385,7 +511,6 @@ class DataLoader:
             pin_memory=self.pin_memory,
             timeout=self.timeout,
             worker_init_fn=self.worker_init_fn,
-            generator=torch.Generator(),  # the caller's has given its numbers when the order was drawn
             **more,
             **batching,
         )
@@ -407,7 +532,9 @@ class DataLoader:
 
     def set_epoch(self, epoch: int) -> None:
         """The next iteration is that of epoch `epoch`: for the crops and flips, and for a sampler that has set_epoch."""
-        self._epoch = epoch
+        if self._resume is not None and self._resume["epoch"] != epoch:
+            self._resume = None
+        self._epoch, self._in_epoch = epoch, self._resume is not None
         if hasattr(self.sampler, "set_epoch"):
             self.sampler.set_epoch(epoch)
 
@@ -416,6 +543,8 @@ class DataLoader:
             return self._iter_iterable()
         resume, self._resume = self._resume, None
         self._chain = []
+        if not resume and self._in_epoch and self._delivered_batches >= len(self):
+            self._end_epoch()  # all of it was delivered, to somebody who did not ask for the end (zip)
         if resume:
             indices, first = self._resumed(resume)
         else:
@@ -432,7 +561,9 @@ class DataLoader:
             return self._iter_called(indices, first)
         engine = self._idle.pop() if self._idle else self._new_engine()
         try:
-            if indices[first * self.batch_size :]:
+            if indices[first * self.batch_size :] and self._tiers:
+                engine.core.start_epoch(self.sampler.epoch, first * self.batch_size * self.sampler.num_replicas)
+            elif indices[first * self.batch_size :]:
                 engine.core.start_list(self._epoch, self._source.take(indices), first * self.batch_size)
             else:
                 raise ValueError(self._no_batch(len(indices)))
@@ -452,7 +583,7 @@ class DataLoader:
 
     def _announce(self, engine: _Engine) -> None:
         """Lets the look-ahead go on into the next epoch, whose order is drawn on trial."""
-        if self._resume is None and (nxt := self._order.peek()):
+        if self._resume is None and not self._tiers and (nxt := self._order.peek()):
             engine.core.announce(self._source.take(nxt))
 
     def _delivered(self, batches: int) -> None:
@@ -463,23 +594,35 @@ class DataLoader:
     def _note_skipped(self) -> None:
         count = self.skipped
         if count and not self._skipped:
-            why = next(why for n, why in (e.core.skipped() for e in self._engines) if n)
+            told = [why for n, why in (e.core.skipped() for e in self._engines) if n] + self._bad_there
+            why = told[0]
             warnings.warn(f"millrace.torch: samples that cannot be decoded are left out; the first one: {why}", stacklevel=4)
         self._skipped = count
 
     @property
     def skipped(self) -> int:
         """Samples left out so far with on_error="skip"."""
-        return sum(e.core.skipped()[0] for e in self._engines)
+        return sum(e.core.skipped()[0] for e in self._engines) + len(self._bad_there)
 
     def _end_epoch(self) -> None:
         self._in_epoch = False
         self._epoch += 1
 
     def _iter_called(self, indices: List[int], first: int) -> Iterator[Any]:
-        size = self.batch_size
-        batches = [indices[i : i + size] for i in range(0, len(indices), size)] if size else list(self.batch_sampler)
-        yield from self._called(self._torch_loader(batch_sampler=batches[first:]))
+        size, batches = self.batch_size, self._order.batches
+        if type(self.batch_sampler) is BatchSampler:  # which may be what other ranks have left
+            batches = [indices[i : i + size] for i in range(0, len(indices), size)]
+        if self._calls is None:
+            self._calls = self._caller()
+        states = self._order.start_states
+        yield from self._called(self._calls.epoch(batches[first:], states[0] if states else None))
+
+    def _caller(self) -> Any:
+        if self.workers == "processes":
+            return _called.Processes(self._torch_loader)
+        collate = self.collate_fn or torch.utils.data.default_collate
+        ahead = (self.prefetch_factor or 3) + 1
+        return _called.Threads(self.dataset, max(1, self.num_workers), ahead, collate, self.worker_init_fn)
 
     def _iter_iterable(self) -> Iterator[Any]:
         self._in_epoch, self._delivered_batches = True, 0
@@ -499,12 +642,15 @@ class DataLoader:
     # ---- what a batch looks like ----
 
     def _moved(self, item: Any) -> Any:
-        if self.device is None:
-            return item
+        """A batch that the data set's own code made, with its tensors where they are wanted."""
         if isinstance(item, torch.Tensor):
-            return item.to(self.device, non_blocking=True)
+            if self.pin_memory and self.workers == "threads" and torch.cuda.is_available():
+                item = item.pin_memory()
+            return item if self.device is None else item.to(self.device, non_blocking=True)
         if isinstance(item, dict):
             return {k: self._moved(v) for k, v in item.items()}
+        if isinstance(item, tuple) and hasattr(item, "_fields"):
+            return type(item)(*(self._moved(v) for v in item))
         return type(item)(self._moved(v) for v in item) if isinstance(item, (list, tuple)) else item
 
     def _shaped(self, data: Any) -> Any:
@@ -514,42 +660,78 @@ class DataLoader:
             return [row.permute(2, 0, 1) for row in data]
         return data.permute(0, 3, 1, 2)
 
-    def _present(self, data: Any, labels: Optional[torch.Tensor]) -> Any:
-        data = self._shaped(data)
-        if self._normalise is not None:  # a device without streams
-            data = data.to(self.device).float().mul_(self._normalise[0]).add_(self._normalise[1])
-        elif self.device is not None and isinstance(data, torch.Tensor):
-            data = data.to(self.device)
-        if self._source.unpack is not None:
-            return self._source.unpack(data)
-        labels = labels.to(self.device) if labels is not None and self.device is not None else labels
-        return [data, labels] if labels is not None else data
-
-    def _to_device(self, got: Any) -> Any:
-        data, labels = got
-        with torch.cuda.stream(self._stream):
+    def _to_device(self, got: Any, engine: Optional[_Engine] = None) -> Any:
+        """The parts of a batch by their names, and the event behind which they are there or None: on the device, where there is one."""
+        data, labels, stored = got
+        parts: Dict[str, Any] = {}
+        with _device.on_stream(self._stream):
+            if self.variable == "pad":
+                data, parts["shape"] = _padded(data)
+            data = self._there(data)
+            if stored is not None:
+                data, labels = self._decoded(data, labels, stored, engine)
             data = self._shaped(data)
-            if isinstance(data, list):
-                data = [row.to(self.device, non_blocking=True) for row in data]
-            else:
-                data = data.to(self.device, non_blocking=True)
+            if labels is not None and self.device is not None:
+                labels = (labels.pin_memory() if self._stream is not None else labels).to(self.device, non_blocking=True)
             if self._source.unpack is not None:
                 data = self._source.unpack(data)
+                data, labels = data if isinstance(data, list) else (data, labels)
             if self._normalise is not None:
                 data = data.float().mul_(self._normalise[0]).add_(self._normalise[1])
-            if labels is not None:
-                labels = labels.pin_memory().to(self.device, non_blocking=True)
+            parts = {"data": data, **({"label": labels} if labels is not None else {}), **parts}
+            if self._stream is None:
+                return parts, None
             event = torch.cuda.Event()
             event.record(self._stream)
-        return data, labels, event
+        return parts, event
+
+    def _there(self, data: Any) -> Any:
+        if self.device is None:
+            return data
+        return [self._there(row) for row in data] if isinstance(data, list) else data.to(self.device, non_blocking=True)
 
     def _from_device(self, item: Any) -> Any:
-        data, labels, event = item
-        stream = torch.cuda.current_stream(self.device)
-        stream.wait_event(event)
-        for tensor in (data if isinstance(data, list) else [data]) + ([labels] if labels is not None else []):
-            tensor.record_stream(stream)
-        return [data, labels] if labels is not None else data
+        parts, event = item
+        if event is not None:
+            stream = torch.cuda.current_stream(self.device)
+            stream.wait_event(event)
+            for part in parts.values():
+                for tensor in part if isinstance(part, list) else [part]:
+                    if tensor.is_cuda:
+                        tensor.record_stream(stream)
+        if self.structure == "dict":
+            return parts
+        if len(parts) == 1:
+            return parts["data"]
+        return tuple(parts.values()) if self.structure == "tuple" else list(parts.values())
+
+    def _decoded(self, data: torch.Tensor, labels: Any, stored: _device.Stored, engine: _Engine) -> Any:
+        """The batch with its stored rows decoded on the device; what that cannot decode the CPU does, or says what is wrong."""
+
+        def plans(stored: _device.Stored, sizes: List[int]) -> torch.Tensor:
+            made = engine.core.plans(stored.epoch, array("Q", stored.samples).tobytes(), array("I", sizes).tobytes())
+            return torch.frombuffer(bytearray(made), dtype=torch.int32).view(-1, 17)
+
+        try:
+            self._decoder.fill(data, stored, plans)
+            return data, labels
+        except RuntimeError:  # of the decoder: it does not say which one
+            pass
+        options = {k: v for k, v in self._core_options.items() if k not in self._tiers}
+        options.update(batch_size=1, threads=1, lookahead=1, spare=1, drop_last=False, flags=_core.DENSE)
+        core, bad = _core.Loader(self._source.manifest, policy="naive", **options), set()
+        for row, sample in zip(stored.rows, stored.samples):
+            try:
+                core.start_list(stored.epoch, array("Q", [sample]).tobytes())
+                data[row].copy_(torch.from_dlpack(core.next().data)[0])
+            except _core.DataError as why:
+                bad.add(row)
+                if self.on_error != "skip" or len(bad) == len(data):
+                    raise
+                self._bad_there.append(str(why))
+        core.close()
+        keep = [i for i in range(len(data)) if i not in bad]
+        return (data[keep], labels[keep] if labels is not None else None) if bad else (data, labels)
 
     # ---- state ----
 
@@ -594,6 +776,8 @@ class DataLoader:
         self._epoch = state["epoch"]
         if not chain and world in (None, getattr(self.sampler, "num_replicas", None)):
             return self._order.draw_again(state["order"]), state["batch"]
+        if self._tiers:
+            raise NotImplementedError("a state of another number of ranks cannot be continued in the middle of an epoch with tiers")
         self._chain = chain + [(world, state["batch"] * state["batch_size"] * world)]
         return self._order.rest(state["order"]["epoch"], self._chain), 0
 
@@ -612,11 +796,18 @@ class DataLoader:
 
     def stats(self) -> Dict[str, Any]:
         """What the loader has done: samples, bytes, nanoseconds waited, read, decoded, transformed, idle; and what
-        limits it now ("storage", "decode" or "consumer"). `waited_s`: seconds that the loop has waited in next()."""
+        limits it now ("storage", "decode" or "consumer"). `waited_s`: seconds that the loop has waited in next(). Where a
+        device decodes, `device_rows` of each batch, and how long the thread that sees to it waited for the CPUs, worked, and was
+        blocked by batches that nobody took."""
         out: Dict[str, Any] = {"native": self.native, "epoch": self._epoch, "batch": self._delivered_batches if self._in_epoch else 0}
         out.update(waited_s=self._watch.waited, **self._counters())
         if self.native:
             out["skipped"] = self.skipped
+        if self._tiers and self._engines:
+            out["tiers"] = self._engines[0].core.tiers()
+        if self._share is not None:
+            share, out["device_resize"] = self._share, "operators: " + why if (why := self._decoder.why_no_kernel) else "kernel"
+            out.update(device_rows=share.rows, device_waited_s=share.waited, device_worked_s=share.worked, device_blocked_s=share.blocked)
         else:
             out["reason"] = self.reason
         return out
@@ -628,10 +819,11 @@ class DataLoader:
             engine.core.close()
 
     def __repr__(self) -> str:
-        how = f"native, {self.num_workers or 'all'} threads" if self.native else f"called, {self.num_workers} workers: {self.reason}"
+        how = f"native, {self.num_workers or 'all'} threads" if self.native else f"called {self._who()}: {self.reason}"
         try:
             size = f"{len(self.dataset)} samples, {len(self)} batches of {self.batch_size}"
         except TypeError:
             size = f"batches of {self.batch_size}"
         part = f", rank {self.sampler.rank} of {self.sampler.num_replicas}" if isinstance(self.sampler, DistributedSampler) else ""
-        return f"<millrace.torch.DataLoader {size}{part}, epoch {self._epoch}, {how}>"
+        more = (f", decode {self.decode}" if self.decode != "cpu" else "") + (f", tiers {self._tiers['tiers'] or 'auto'}" if self._tiers else "")
+        return f"<millrace.torch.DataLoader {size}{part}, epoch {self._epoch}, {how}{more}>"

@@ -110,6 +110,71 @@ def test_ranks(folder):
         assert checkpoint.load(folder, rank=r)["x"][0] == 20 + r
 
 
+def test_tiers(folder):
+    tiers = [folder + "/memory", {"folder": folder + "/disk", "capacity": 1 << 20, "keep_last": 2}]
+    with checkpoint.Saver(folder + "/final", tiers=tiers, keep_last=2) as s:
+        for step in range(3):
+            s.save(step, {"x": np.full(1000, step), "step": step}, loader={"at": step})
+            assert s.step() is False
+    assert checkpoint.latest(folder + "/final") == 2 and checkpoint.latest(folder + "/nowhere") is None
+    assert checkpoint.load(folder + "/final", tiers=tiers)["step"] == 2 and checkpoint.load(folder + "/final", tiers=tiers, what="loader") == {"at": 2}
+    for tier in ("memory", "disk"):  # damaged there: the next one is used
+        path = folder + f"/{tier}/rank-00000/step-000000000002/rank-00000.safetensors"
+        with open(path, "r+b") as f:
+            f.seek(-1, 2)
+            f.write(b"X")
+        assert checkpoint.load(folder + "/final", tiers=tiers)["x"][999] == 2
+    for bad in ([{"folder": "a", "size": 3}], ["a", "b", "c", "d", "e"]):
+        try:
+            checkpoint.Saver(folder + "/other", tiers=bad)
+            raise AssertionError("taken: " + str(bad))
+        except (TypeError, ValueError):
+            pass
+
+
+PREEMPTED = """
+import os, sys, time, numpy as np
+from millrace import checkpoint
+saver = checkpoint.Saver(sys.argv[1])
+saver.on_sigterm(within=60)
+x = np.zeros(100000)
+for step in range(100000):
+    x += 1
+    print(step, flush=True)
+    time.sleep(0.01)
+    if saver.step(step, lambda: {"x": x, "step": step}):
+        print("left after", step)
+        sys.exit(7)
+"""
+
+
+def test_sigterm(folder):
+    import signal
+
+    child = subprocess.Popen([sys.executable, "-c", PREEMPTED, folder], stdout=subprocess.PIPE, text=True)
+    while int(child.stdout.readline()) < 5:
+        pass
+    child.send_signal(signal.SIGTERM)
+    out = child.communicate()[0]
+    assert child.returncode == 7, child.returncode
+    got = checkpoint.load(folder)
+    assert got["step"] >= 5 and got["x"][0] == got["step"] + 1 and f"left after {got['step']}" in out, got["step"]
+
+
+AT_EXIT = """
+import sys, numpy as np
+from millrace import checkpoint
+saver = checkpoint.Saver(sys.argv[1], rank=0, world=2, job="j", commit_timeout_s=1)
+saver.save(1, {"x": np.zeros(10)})
+"""
+
+
+def test_told_at_exit(folder):
+    """A saver that nobody closes: what failed is told when the program ends."""
+    run = subprocess.run([sys.executable, "-c", AT_EXIT, folder], stderr=subprocess.PIPE, text=True)
+    assert run.returncode == 0 and "could not be written" in run.stderr and "rank 1" in run.stderr, run.stderr
+
+
 def test_drop_in(folder):
     state = {"w": np.arange(10.0)}
     checkpoint.save(state, folder, keep_last=2)
@@ -146,6 +211,54 @@ def test_torch(folder):
     assert list(got["model"]) == list(want["model"]) and all(equal(got["model"][n], want["model"][n]) for n in want["model"])
 
 
+def test_torch_save(folder):
+    from millrace import torch as mt
+
+    state = {"model": torch.nn.Linear(3, 4).state_dict(), "epoch": 3}
+    path = folder + "/model.pt"
+    for k in range(3):
+        state["epoch"] = k
+        mt.save(state, path)
+    got = mt.load(path, map_location="cpu", weights_only=True)
+    assert got["epoch"] == 2 and equal(dict(got["model"]), dict(state["model"])) and len([f for f in os.listdir(path) if f.startswith("step")]) == 1
+    torch.save(state, folder + "/old.pt")
+    assert mt.load(folder + "/old.pt")["epoch"] == 2  # what was there before
+    with open(folder + "/file.pt", "wb") as f:
+        mt.save(state, f)
+    assert torch.load(folder + "/file.pt")["epoch"] == 2
+    try:
+        mt.save(state, folder + "/old.pt")
+        raise AssertionError("a file became a folder")
+    except FileExistsError as e:
+        assert "old.pt" in str(e)
+    env = dict(os.environ, RANK="0", WORLD_SIZE="4")  # rank 0 of a job saves by itself, as with torch.save
+    code = "from millrace import torch as mt; import torch, sys; mt.save({'a': torch.ones(3)}, sys.argv[1]); assert mt.load(sys.argv[1])['a'][0] == 1"
+    assert subprocess.run([sys.executable, "-c", code, folder + "/r.pt"], env=env).returncode == 0
+
+
+RANK_BAD = """
+import sys, numpy as np
+from millrace import checkpoint
+rank = int(sys.argv[2])
+with checkpoint.Saver(sys.argv[1], rank=rank, world=2, job="bad" + sys.argv[3], commit_timeout_s=600) as s:
+    for step in range(2):
+        try:
+            s.save(step, {"x": object() if step == 0 and rank == int(sys.argv[3]) else np.full(1000, rank)})
+            s.wait()
+            assert step == 1
+        except (TypeError, RuntimeError) as e:
+            assert step == 0 and "object" in str(e), e
+"""
+
+
+def test_rank_refused(folder):
+    """A state that one rank cannot save: the others learn why at once, and the next save works."""
+    for bad in range(2):
+        children = [subprocess.Popen([sys.executable, "-c", RANK_BAD, folder, str(r), str(bad)]) for r in range(2)]
+        assert [c.wait(120) for c in children] == [0, 0]
+        assert checkpoint.load(folder, rank=1)["x"][0] == 1
+
+
 def test_overlapped(folder):
     import importlib
 
@@ -167,7 +280,7 @@ def test_overlapped(folder):
 
 
 def main():
-    tests = [test_numpy, test_refusals, test_safetensors, test_ranks, test_drop_in] + ([test_torch, test_overlapped] if torch is not None else [])
+    tests = [test_numpy, test_refusals, test_safetensors, test_ranks, test_rank_refused, test_tiers, test_sigterm, test_told_at_exit, test_drop_in] + ([test_torch, test_torch_save, test_overlapped] if torch is not None else [])
     for t in tests:
         with tempfile.TemporaryDirectory() as d:
             t(d)

@@ -32,6 +32,17 @@ MORE = [
 ]
 
 
+# loops of another style: style, work for a row, compute: class, causes
+STYLES = [("thread", 0.01, 0.005, "input-bound", {"decode"}), ("thread", 0.001, 0.15, "healthy", None)]
+MORE_STYLES = [
+    ("ahead", 0.01, 0.005, "input-bound", {"decode"}),
+    ("persistent", 0.01, 0.005, "input-bound", {"decode"}),
+    ("accumulate", 0.01, 0.005, "input-bound", {"decode"}),
+    ("accumulate", 0.001, 0.25, "healthy", None),
+    ("iterable", 0.01, 0.002, "input-bound", {"decode"}),
+]
+
+
 def has_torch(python):
     return subprocess.run([python, "-c", "import torch"], capture_output=True).returncode == 0
 
@@ -81,10 +92,37 @@ def check(python, folder, way, workers, prefetch, steps, compute, verdict, cause
     assert found["facts"]["framework"] == "pytorch" and found["facts"]["workers"] == workers, found["facts"]
     assert len(found["workers"]) == workers, found["workers"]
     lines = text.splitlines()
-    wide = max(len(line) for line in lines if "try: " not in line and not line.startswith(("NEXT", "millrace")))
+    wide = max(len(line) for line in lines if "try: " not in line and "then: " not in line and not line.startswith(("NEXT", "millrace")))
     assert len(lines) <= 40 and wide <= 100 and "VERDICT" in lines[2] and text.isascii(), text
     print("%s, %d workers: %s, %s; waited %.2f s, by the report %.2f s" % (way, workers, found["verdict"]["class"], found["verdict"]["cause"],
                                                                         told["waited_s"], found["verdict"]["stall_s"]))
+
+
+def check_style(python, folder, style, work, compute, verdict, causes):
+    trace = os.path.join(folder, "t.mrt")
+    script = os.path.join(os.path.dirname(SCRIPT), "styles_torch.py")
+    done = subprocess.run([MILLRACE, "trace", "--quiet", "-o", trace, "--", python, script, style, str(work), str(compute)], check=True, stdout=subprocess.PIPE)
+    told = json.loads(done.stdout.decode().strip().splitlines()[-1])
+    found = json.loads(subprocess.run([MILLRACE, "report", "--json", trace], check=True, stdout=subprocess.PIPE).stdout)
+    what = (style, told, found["verdict"], found["stall"], [f["id"] for f in found["findings"]])
+    assert len(found["steps"]) == told["steps"], (what, len(found["steps"]))
+    assert near(found["verdict"]["stall_s"], told["waited_s"], 0.1, 0.06), what
+    assert found["verdict"]["class"] == verdict, what
+    if causes:
+        assert found["verdict"]["cause"] in causes and found["findings"][0]["id"] in ("TH2", "CPU1"), what
+    print("%s: %s, %s; waited %.2f s, by the report %.2f s" % (style, found["verdict"]["class"], found["verdict"]["cause"], told["waited_s"],
+                                                              found["verdict"]["stall_s"]))
+
+
+def patiently(check, *case):
+    for left in (2, 1, 0):
+        try:
+            check(*case)
+            return
+        except AssertionError as wrong:
+            if not left:
+                raise
+            print("again, because:", str(wrong)[:300])
 
 
 def main():
@@ -101,14 +139,9 @@ def main():
             if case[0] == "storage" and not takes_direct(data):
                 print("storage: left out, this file system has no O_DIRECT")
                 continue
-            for left in (2, 1, 0):
-                try:
-                    check(pythons[0], folder, *case)
-                    break
-                except AssertionError as wrong:
-                    if not left:
-                        raise
-                    print("again, because:", str(wrong)[:300])
+            patiently(check, pythons[0], folder, *case)
+        for case in STYLES + (MORE_STYLES if FULL else []):
+            patiently(check_style, pythons[0], folder, *case)
 
 
 main()

@@ -168,4 +168,43 @@ def imports_are_light():
     assert millrace.version in out
 
 
-run([content_is_that_of_cat, orders_and_ranks, arrays_are_kept_and_writable, dlpack_in_both_forms, states_continue, behind_the_last_batch_is_the_next_epoch, samples_by_number, folders_of_pictures, two_iterations_of_one_loader, errors_have_their_class, imports_are_light])  # fmt: skip
+def pictures_inside_of_shards():
+    """JPEG files in a tar shard become what they become as files."""
+    import tarfile
+
+    root = plain_pictures("files", "--files", "30", "--dims", "60x80x3", "--subfolders", "3")
+    shards = os.path.join(os.path.dirname(os.path.dirname(root)), "shards")
+    os.makedirs(shards)
+    files = sorted(os.path.join(d, f) for d, _, fs in os.walk(root) for f in fs)
+    with tarfile.open(os.path.join(shards, "0.tar"), "w") as tar:
+        for i, path in enumerate(files):
+            tar.add(path, f"{i:05d}.jpg")
+    subprocess.run([os.path.join(BINARY, "bin", "millrace"), "-q", "scan", shards], check=True, stdout=subprocess.DEVNULL)
+    for options in ({"size": 32}, {"size": (20, 30), "train": False, "fast": True}, {"size": 24, "floats": False}):
+        one, two = Loader(root, 8, pictures=options, threads=2), Loader(shards, 8, pictures=options, threads=2)
+        both = [(a.data, b.data) for a, b in zip(one, two)]
+        assert len(both) == 4 and all((a == b).all() for a, b in both), options
+
+
+def tiers_change_nothing_but_where_bytes_come_from():
+    path = PATHS["npz"]
+    want = [[(b.data.tobytes(), b.ids.tolist()) for b in plain] for plain in [Loader(path, 8, shuffle=True, seed=3)] * 3]
+    for options in (dict(tiers="ram=64MiB", epochs=3), dict(tiers="ram=64MiB"), dict(policy="nopfs", tiers="ram=20KiB")):
+        with Loader(path, 8, shuffle=True, seed=3, **options) as loader:
+            assert [[(b.data.tobytes(), b.ids.tolist()) for b in loader] for _ in range(3)] == want
+            told = loader.stats()["tiers"]
+            assert told["ram"]["samples"] > 0 and told["ram"]["samples"] + told["source"]["samples"] >= 150 and options.get("policy", "millrace") in told["chosen"]
+            assert told["source"]["samples"] <= 60 or "policy" in options
+    with Loader(path, 8, shuffle=True, seed=3, tiers="ram=64MiB") as loader:
+        it = iter(loader)
+        next(it), next(it)
+        state = loader.state_dict()
+    with Loader(path, 8, shuffle=True, seed=3, tiers="ram=64MiB") as loader:
+        loader.load_state_dict(state)
+        assert [(b.data.tobytes(), b.ids.tolist()) for b in loader] == want[0][2:]
+    assert "tiers" not in Loader(path, 8).stats()
+    raises(ValueError, "peers is", Loader, path, 8, tiers="auto", peers="perhaps")
+    raises(ValueError, "", Loader, path, 8, tiers="disk=3")
+
+
+run([content_is_that_of_cat, orders_and_ranks, arrays_are_kept_and_writable, dlpack_in_both_forms, states_continue, behind_the_last_batch_is_the_next_epoch, samples_by_number, folders_of_pictures, two_iterations_of_one_loader, errors_have_their_class, imports_are_light, pictures_inside_of_shards, tiers_change_nothing_but_where_bytes_come_from])  # fmt: skip

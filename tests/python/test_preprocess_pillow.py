@@ -31,7 +31,9 @@ class Params(ctypes.Structure):
                 ("scale_min", ctypes.c_double), ("scale_max", ctypes.c_double), ("ratio_min", ctypes.c_double),
                 ("ratio_max", ctypes.c_double), ("height", ctypes.c_uint32), ("width", ctypes.c_uint32), ("flip", ctypes.c_double),
                 ("to_float", ctypes.c_bool), ("mean", ctypes.c_float * 4), ("stdev", ctypes.c_float * 4), ("planar", ctypes.c_bool),
-                ("seed", ctypes.c_uint64)]
+                ("seed", ctypes.c_uint64), ("shorter_side", ctypes.c_uint32), ("last_crop", ctypes.c_int),
+                ("last_height", ctypes.c_uint32), ("last_width", ctypes.c_uint32), ("rgb", ctypes.c_bool), ("fast", ctypes.c_bool),
+                ("pad", ctypes.c_uint32 * 4), ("pad_if_needed", ctypes.c_bool), ("fill", ctypes.c_uint8 * 4)]
 
 
 class Sample(ctypes.Structure):

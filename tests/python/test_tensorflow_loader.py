@@ -94,4 +94,32 @@ def errors_have_their_class():
     assert [len(x) for x in dataset(varied, 4, on_error="skip")] == [4, 3, 4]
 
 
-run([batches_are_those_of_numpy, operators_work, arrays_are_not_copied, keras_fits, errors_have_their_class])
+def states_continue():
+    """At every batch, through a Checkpoint, and by a number of steps."""
+    want = sum(plain_epochs(3, shuffle=True, seed=2), [])
+
+    def made():
+        return millrace.tensorflow.Batches(PATH, 8, shuffle=True, seed=2)
+
+    place = os.path.join(os.path.dirname(os.path.dirname(PATH)), "checkpoint")
+    for stop in (1, 5, 7, 9):
+        one, have = made(), []
+        while len(have) < stop:
+            for x, y in one:
+                have.append((x.numpy().tobytes(), y.numpy().tolist()))
+                if len(have) == stop:
+                    break
+        saved = tf.train.Checkpoint(batches=one).save(place)
+        two = made()
+        tf.train.Checkpoint(batches=two).restore(saved)
+        assert two.get_state() == one.get_state() and two.epoch == stop // 7
+        while len(have) < len(want):
+            have += seen(two)
+        assert have == want, stop
+        d = dataset(PATH, 8, shuffle=True, seed=2, step=stop)
+        assert seen(d) + seen(d) == want[stop : (stop // 7 + 2) * 7]
+        assert (len(d) == 7 if stop == 7 else d.cardinality() == tf.data.UNKNOWN_CARDINALITY)
+    raises(ValueError, "another run", millrace.tensorflow.Batches(PATH, 8, seed=3).set_state, one.get_state())
+
+
+run([batches_are_those_of_numpy, operators_work, arrays_are_not_copied, keras_fits, states_continue, errors_have_their_class])

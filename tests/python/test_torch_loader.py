@@ -8,7 +8,7 @@ import threading
 import warnings
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from front_end import plain_pictures, gen, raises, run, skip  # noqa: E402
+from front_end import BINARY, plain_pictures, gen, raises, run, skip  # noqa: E402
 
 try:
     import torch
@@ -136,8 +136,8 @@ def states_continue_with_other_ranks():
         each = [sum(ids_of(x, pictures), []) for x in loaders]
         return [i for group in zip(*each) for i in group]
 
-    for first, second in ((1, 2), (2, 4), (4, 1), (2, 3)):
-        group = ranks(first)
+    for first, second in [(a, b) for a in (1, 2, 4) for b in (1, 2, 4) if a != b] + [(2, 3)]:
+        group, stop = ranks(first), random.randrange(1, -(-N // first) // 4)
         for loader in group:
             loader.set_epoch(2)
         complete = interleave(group)
@@ -145,15 +145,15 @@ def states_continue_with_other_ranks():
             loader.set_epoch(2)
         its = [iter(x) for x in group]
         for it in its:
-            for _ in range(3):
+            for _ in range(stop):
                 next(it)
-        state = group[0].state_dict()
-        rest = complete[3 * 4 * first :]
+        state = group[-1].state_dict()  # of any rank
+        rest = complete[stop * 4 * first :]
         other = ranks(second)
         for loader in other:
             loader.load_state_dict(state)
         have = interleave(other)
-        assert have[: len(rest)] == rest and len(have) - len(rest) < second, (first, second)
+        assert have[: len(rest)] == rest and len(have) - len(rest) < second, (first, second, stop)
 
 
 def randomness_depends_on_seed_epoch_and_sample_alone():
@@ -207,6 +207,36 @@ def pictures_are_torchvisions():
     compare(torchvision.models.ResNet18_Weights.DEFAULT.transforms(crop_size=40, resize_size=50), False, tolerance=5 / 255)
 
 
+def padded_crops_are_torchvisions():
+    if torchvision is None:
+        return
+    normalise = T.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
+    for crop in (90, (61, 81), (59, 95), (70, 30)):  # pictures have 60 x 80
+        compare(T.Compose([T.CenterCrop(crop), T.ToTensor(), normalise]), True)
+        compare(T.Compose([T.CenterCrop(crop), T.RandomHorizontalFlip(1), T.PILToTensor()]), True)
+    # One place only.
+    compare(T.Compose([T.RandomCrop((68, 88), padding=4), T.RandomHorizontalFlip(1), T.ToTensor()]), True)
+    compare(T.Compose([T.RandomCrop((66, 84), padding=(1, 2, 3, 4), fill=(9, 130, 255)), T.ToTensor(), normalise]), True)
+    compare(T.Compose([T.Resize((30, 40)), T.RandomCrop((34, 46), padding=[3, 2]), T.ToTensor()]), False, tolerance=1 / 255)
+    # Any place: all of them occur, and outside the picture is the fill.
+    chain = T.Compose([T.RandomCrop((60, 80), padding=2, fill=7), T.PILToTensor()])
+    plain = [x for x, _ in small(transform=T.Compose([T.CenterCrop((60, 80)), T.PILToTensor()]))]
+    places = set()
+    for loader in [small(transform=chain, seed=5)] * 3:
+        for (x, _), whole in zip(loader, plain):
+            for one, picture in zip(x, whole):
+                framed = torch.full((3, 64, 84), 7, dtype=torch.uint8)
+                framed[:, 2:62, 2:82] = picture
+                here = [(i, k) for i in range(5) for k in range(5) if torch.equal(framed[:, i : i + 60, k : k + 80], one)]
+                assert here
+                places.update(here[:1])
+    assert len(places) == 25, len(places)
+    grown = DataLoader(ROOT, 5, transform=T.Compose([T.RandomCrop(100, pad_if_needed=True), T.ToTensor()]))
+    assert next(iter(grown))[0].shape == (5, 3, 100, 100)
+    for bad in (T.RandomCrop(30, padding=30), T.RandomCrop(30, padding=4, padding_mode="reflect")):
+        raises(NotImplementedError, "RandomCrop", DataLoader, ROOT, 5, transform=T.Compose([bad, T.ToTensor()]))
+
+
 def odd_pictures_are_torchvisions():
     """Grey, CMYK, progressive, rotated by EXIF, a PNG with alpha and one with a JPEG's name."""
     if torchvision is None:
@@ -249,6 +279,96 @@ def what_is_not_known_is_called():
     state, rest = loader.state_dict(), [b.tolist() for b in it]
     loader.load_state_dict(state)
     assert [b.tolist() for b in loader] == rest
+
+
+def loaders_work_side_by_side():
+    """Training with validation in the middle of an epoch, and a called one beside both: each keeps its own order and state."""
+    pictures = whole()
+    train, val = small(shuffle=True, generator=torch.Generator().manual_seed(1)), small(batch_size=5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        called = DataLoader(Indices(30), 3, shuffle=True, generator=torch.Generator().manual_seed(2), workers="threads", num_workers=2)
+    want = [ids_of(train, pictures) for _ in range(2)]
+    train = small(shuffle=True, generator=torch.Generator().manual_seed(1))
+    for epoch in range(2):
+        have, others = [], iter(called)
+        for k, batch in enumerate(train):
+            have += ids_of([batch], pictures)
+            next(others, None)
+            if k in (3, 9):
+                assert sum(ids_of(val, pictures), []) == list(range(N))
+        assert have == want[epoch]
+
+
+def epochs_end_in_a_zip():
+    """A loader of which every batch was taken has ended its epoch, also when nobody asked for more."""
+    if torchvision is None:
+        return
+    t = T.Compose([T.RandomResizedCrop(32), T.ToTensor()])
+    one, two = small(transform=t, seed=1), small(transform=t, seed=1)
+    for _ in range(3):
+        for (x, _), (u, _) in zip(one, two):
+            assert torch.equal(x, u)
+
+
+def tiers_keep_the_order():
+    """With tiers the order is DistributedSampler's, for one rank or several; bytes come from memory after the first epoch."""
+    pictures = whole()
+    ours, theirs = small(shuffle=True, seed=4, tiers="ram=64MiB", epochs=3), DistributedSampler(Indices(N), 1, 0, shuffle=True, seed=4)
+    for epoch in range(3):
+        theirs.set_epoch(epoch)
+        assert sum(ids_of(ours, pictures), []) == list(theirs)
+    told = ours.stats()["tiers"]
+    assert told["source"]["samples"] == N and told["ram"]["samples"] == 2 * N, told
+    assert "tiers ram=64MiB" in repr(ours)
+    assert sum(ids_of(small(tiers="ram=64MiB", policy="millrace"), pictures), []) == list(range(N))
+    it = iter(again := small(shuffle=True, seed=4, tiers="ram=64MiB"))
+    next(it), next(it)
+    state, rest = again.state_dict(), ids_of(it, pictures)
+    two = small(shuffle=True, seed=4, tiers="ram=64MiB")
+    two.load_state_dict(state)
+    assert ids_of(two, pictures) == rest
+    it = iter(two)
+    raises(RuntimeError, "one iteration at a time", iter, two)
+    del it
+    raises(NotImplementedError, "function of seed and epoch", small, sampler=[1, 2], tiers="auto")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        raises(NotImplementedError, "read natively", DataLoader, Indices(4), tiers="auto")
+
+
+def shards_of_pictures_are_native():
+    """JPEG files inside of tar shards, as WebDataset has them, are decoded like files; what is broken names its shard."""
+    if torchvision is None:
+        return
+    import io
+    import subprocess
+    import tarfile
+
+    from front_end import MILLRACE
+
+    shards = os.path.join(os.path.dirname(os.path.dirname(ROOT)), "shards")
+    os.makedirs(shards)
+    files = ImageFolder(ROOT).samples
+    for s in range(3):
+        with tarfile.open(f"{shards}/{s}.tar", "w") as tar:
+            for i, (path, label) in list(enumerate(files))[s * 40 : s * 40 + 40]:
+                tar.add(path, f"{i:06d}.jpg")
+                info = tarfile.TarInfo(f"{i:06d}.cls")
+                info.size = 1
+                tar.addfile(info, io.BytesIO(str(label).encode()))
+    subprocess.run([MILLRACE, "-q", "scan", shards], check=True)
+    for t in (T.Compose([T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.ToTensor()]), T.Compose([T.CenterCrop((37, 41)), T.PILToTensor()])):
+        one, two = small(transform=t, seed=3), small(shards, transform=t, seed=3)
+        count = 0
+        for (x, y), (u, v) in zip(one, two):
+            assert torch.equal(x, u) and torch.equal(y, v)
+            count += len(x)
+        assert count == N
+    with open(f"{shards}/1.tar", "r+b") as f:
+        f.seek(512 + os.path.getsize(files[40][0]) // 2)
+        f.write(bytes([255, 217]) * 200)
+    raises(millrace.DataError, "1.tar", list, small(shards, transform=t))
 
 
 def subsets_are_native():
@@ -402,7 +522,63 @@ def errors_are_of_the_right_kind():
         loader = DataLoader(bad, 5, transform=t, on_error="skip")
         sizes = [len(x) for x, _ in loader]
     assert sizes == [5, 4, 5, 5] and loader.skipped == 1 and os.path.basename(victims[7]) in str(said[-1].message), [str(w.message) for w in said]
-    raises(ValueError, "the crop has 90 x 90", next, iter(DataLoader(ROOT, 5, transform=T.Compose([T.CenterCrop(90), T.ToTensor()]))))
+    from PIL import Image
+
+    deep = os.path.join(os.path.dirname(os.path.dirname(ROOT)), "deep")
+    os.makedirs(os.path.join(deep, "a"))
+    Image.new("I;16", (40, 40)).save(f"{deep}/a/deep.png")
+    raises(ValueError, "deep.png", next, iter(DataLoader(deep, 1, transform=t)))
+    raises(ValueError, "the crop has 90 x 90", next, iter(DataLoader(ROOT, 5, transform=T.Compose([T.RandomCrop(90), T.ToTensor()]))))
+
+
+def changes_are_noticed():
+    """Files that vanish, shrink or become something else between construction and reading; more memory than there is."""
+    root = plain_pictures("changing", "--files", "12", "--dims", "60x80x3", "--subfolders", "2")
+    files = sorted(os.path.join(d, f) for d, _, fs in os.walk(root) for f in fs)
+    for damage, kind in ((os.unlink, FileNotFoundError), (lambda path: os.truncate(path, 10), millrace.DataError), (shorten, OSError)):
+        loader = DataLoader(root, 4)  # one that has read an epoch may have begun the next
+        with open(files[5], "rb") as f:
+            before = f.read()
+        loader = DataLoader(root, 4)
+        damage(files[5])
+        raises(kind, os.path.basename(files[5]), list, loader)
+        with open(files[5], "wb") as f:
+            f.write(before)
+        assert len(list(loader)) == 3  # and it goes on
+    raises(MemoryError, "", DataLoader, root, 1 << 30, prefetch_factor=1 << 20)
+
+
+def shorten(path):
+    with open(path, "wb") as f:
+        f.write(b"no picture at all" * 9)
+
+
+def interrupts_arrive():
+    """Ctrl-C ends a wait for storage that does not answer, and the process, at once."""
+    import subprocess
+    import time
+
+    text = f"""
+import sys, threading, os, signal
+sys.path.insert(0, {os.path.join(BINARY, "python")!r})
+from millrace.numpy import Loader
+loader = Loader({NUMBERS!r}, 4, threads=2, store="fault(op=read,path=*.npz,every=1,slow=100s):posix")
+threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    next(iter(loader))
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    os._exit(0)
+"""
+    begin = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "interrupted\n", done.stdout + done.stderr
+    assert time.monotonic() - begin < 50
+
+
+def resident_bytes():
+    with open("/proc/self/statm") as f:
+        return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def ends_cleanly():
@@ -418,12 +594,15 @@ def ends_cleanly():
     threads, files = threading.active_count(), len(os.listdir("/proc/self/fd"))
     tasks = len(os.listdir("/proc/self/task"))
     left = [f for f in os.listdir("/dev/shm") if f.startswith(f"millrace-{os.getpid()}-")]
-    kept = []
-    for i in range(200 if os.environ.get("MR_TEST_FULL") else 25):
+    kept, full = [], os.environ.get("MR_TEST_FULL")
+    for i in range(1000 if full else 25):
         loader = small(shuffle=True)
         it = iter(loader)
         kept = [next(it), next(it)]
-        if i % 3 == 0:
+        if i == (300 if full else 12):
+            gc.collect()
+            resident = resident_bytes()
+        if i % (10 if full else 3) == 0:
             try:
                 for _ in loader:
                     raise KeyError
@@ -433,6 +612,7 @@ def ends_cleanly():
     gc.collect()
     assert len(kept[0][1]) == 8 and rows_of(kept[0][0])[0].float().sum() > 0
     assert threading.active_count() <= threads and len(os.listdir("/proc/self/fd")) <= files
+    assert resident_bytes() < resident + (32 << 20), (resident, resident_bytes())
     assert len(os.listdir("/proc/self/task")) <= tasks
     assert left == [f for f in os.listdir("/dev/shm") if f.startswith(f"millrace-{os.getpid()}-")]
     parent = small()
@@ -452,6 +632,8 @@ def ends_cleanly():
 run([
     order_is_torchs_over_epochs, order_is_that_of_any_sampler, global_random_numbers_are_left_alone, states_continue_exactly,
     states_continue_with_other_ranks, randomness_depends_on_seed_epoch_and_sample_alone, pictures_are_torchvisions,
-    odd_pictures_are_torchvisions, what_is_not_known_is_called, subsets_are_native, joined_sets_are_native,
-    tokens_are_native, environment_makes_ranks, waits_are_told, data_sets_with_a_manifest, errors_are_of_the_right_kind, ends_cleanly,
+    padded_crops_are_torchvisions, odd_pictures_are_torchvisions, what_is_not_known_is_called, subsets_are_native, joined_sets_are_native,
+    tokens_are_native, environment_makes_ranks, waits_are_told, loaders_work_side_by_side, epochs_end_in_a_zip, tiers_keep_the_order, shards_of_pictures_are_native,
+    data_sets_with_a_manifest, errors_are_of_the_right_kind, changes_are_noticed,
+    interrupts_arrive, ends_cleanly,
 ])  # fmt: skip

@@ -65,6 +65,17 @@ def _torch(part):
     return patch
 
 
+def _pipeline(part):
+    """tf.data and Grain."""
+
+    def patch(module):
+        from . import pipelines
+
+        getattr(pipelines, part)(module, _put)
+
+    return patch
+
+
 def _plain(original, category, label):
     """A traced function that PyTorch's compiler sees through: while it compiles, there is nothing but the original. `label` is a name, or a function of the
     first argument."""
@@ -247,21 +258,6 @@ def _methods(owner, category, names, label=None):
     return patch
 
 
-def _grain_dataset(module):
-    """Grain's iterators are subclasses, one per stage: each is changed when it is defined."""
-    base = getattr(module, "DatasetIterator", None)
-    if base is None:
-        return
-    _wrap(base, "__next__", "data_loader", "DatasetIterator.next")
-
-    def __init_subclass__(cls, **kwargs):
-        super(base, cls).__init_subclass__(**kwargs)
-        _wrap(cls, "__next__", "data_loader", cls.__name__.lstrip("_") + ".next")
-
-    if "__init_subclass__" not in base.__dict__:
-        _put(base, "__init_subclass__", classmethod(__init_subclass__))
-
-
 def _all(*patches):
     def patch(module):
         for one in patches:
@@ -272,6 +268,7 @@ def _all(*patches):
 
 PATCHES = {
     "os": _functions("checkpoint", "fsync", "fdatasync", "sync"),  # who syncs in a training makes a checkpoint durable
+    "queue": _methods("Queue", "queue", ("get",)),  # a loop that gets its batches from a thread of its own
     "torch.utils.data.dataloader": _torch("loader"),
     "torch.utils.data._utils.worker": _torch("worker"),
     "torch.utils.data._utils.fetch": _torch("fetch"),
@@ -298,11 +295,12 @@ PATCHES = {
     "PIL.ImageFile": _pil_load("ImageFile"),
     "PIL.WebPImagePlugin": _pil_load("WebPImageFile"),
     "PIL.AvifImagePlugin": _pil_load("AvifImageFile"),
-    "tensorflow.python.data.ops.iterator_ops": _methods("OwnedIterator", "data_loader", ("__next__", "get_next")),
+    "tensorflow.python.data.ops.iterator_ops": _pipeline("tensorflow"),
     "tensorflow.python.checkpoint.checkpoint": _methods("Checkpoint", "checkpoint", ("save", "restore", "write", "read"), "tf.Checkpoint"),
-    "grain._src.python.data_loader": _all(_methods("DataLoaderIterator", "data_loader", ("__next__",), "grain.DataLoader"),
-                                          _methods("PyGrainDatasetIterator", "data_loader", ("__next__",), "grain.DataLoader")),
-    "grain._src.python.dataset.dataset": _grain_dataset,
+    "grain._src.python.data_loader": _pipeline("grain_loader"),
+    "grain._src.python.dataset.dataset": _pipeline("grain_dataset"),
+    "grain._src.python.dataset.transformations.prefetch": _pipeline("grain_threads"),
+    "grain._src.python.dataset.transformations.process_prefetch": _pipeline("grain_workers"),
     "grain._src.python.dataset.transformations.source": _methods("SourceMapDataset", "data_loader", ("__getitem__",), "grain.source"),
 }
 

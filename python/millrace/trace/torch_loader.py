@@ -16,9 +16,8 @@ import itertools
 import multiprocessing.process
 import os
 import threading
-from time import thread_time_ns
 
-from . import _trace, accelerator, now, span
+from . import _trace, accelerator, cpu, now, span
 
 TOLD = "millrace"  # the entry: loader and epoch
 _loaders = itertools.count()  # numbers of DataLoader objects, in the order of their first use
@@ -278,13 +277,11 @@ def fetch(module, put):
                 return original(self, index)
             if not getattr(self, "_millrace", False):
                 _prepare(self)
-            cpu = thread_time_ns()
+            begun = cpu.begin()
             try:
                 return original(self, index)
             finally:
-                said = dict(getattr(_here, "args", None) or ())
-                said["cpu_ns"] = thread_time_ns() - cpu  # the rest of the span it was waiting, or had no CPU
-                span("data_loader", "fetch", begin, said)
+                span("data_loader", "fetch", begin, cpu.end(begun, dict(getattr(_here, "args", None) or ())))
 
         return fetch
 

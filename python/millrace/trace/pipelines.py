@@ -1,0 +1,128 @@
+"""Input pipelines of which nobody says who made which batch: tf.data and Grain.
+
+tf.data works in threads of its own, whose calls are in the trace and whose computing is not: a wait says how much CPU time the process used during it
+(`cpu_ns`), which is theirs, as the program waits, and how much its other threads used since the wait before (`between_ns`). Grain's threads and worker processes are Python: an element that a thread reads ahead is
+`grain.element`, what a worker process makes is `fetch`, in the order in which the program gets them.
+
+What must stay true is that of torch_loader.py: names, arguments and exceptions are the original's, and what a version does not have is left alone.
+"""
+import functools
+import threading
+from time import process_time_ns, thread_time_ns
+
+from . import cpu, now, span
+
+_here = threading.local()  # inside: this thread waits already; begin: since when a worker process is at its element
+
+
+def _waiting(original, label):
+    @functools.wraps(original)
+    def traced(self, *args, **kwargs):
+        begin = now()
+        if not begin:
+            return original(self, *args, **kwargs)
+        if getattr(_here, "inside", False):  # a stage of the pipeline inside another one
+            try:
+                return original(self, *args, **kwargs)
+            finally:
+                span("data_loader", label + ".next", begin)
+        used, own, name = process_time_ns(), thread_time_ns(), label + ".next"
+        last = getattr(_here, "last", None)
+        said = {} if last is None else {"between_ns": max(used - own - last, 0)}  # by other threads, since the last wait
+        _here.inside, begun = True, cpu.begin()
+        try:
+            return original(self, *args, **kwargs)
+        except StopIteration:
+            name = label + ".end"
+            raise
+        finally:
+            _here.inside = False
+            cpu.end(begun, said)
+            all_threads = process_time_ns() - used
+            if 2 * said["cpu_ns"] < all_threads:  # else this thread does the work itself, and waits for a CPU itself
+                said.pop("delay_ns", None)
+            said["cpu_ns"] = all_threads
+            _here.last = process_time_ns() - thread_time_ns()
+            span("data_loader", name, begin, said)
+
+    return traced
+
+
+def tensorflow(module, put):
+    """tensorflow.python.data.ops.iterator_ops, when it runs eagerly: in a compiled function nobody sees the wait."""
+    owner = getattr(module, "OwnedIterator", None)
+    for name in ("__next__", "get_next"):
+        if owner is not None and name in owner.__dict__:
+            put(owner, name, _waiting(owner.__dict__[name], "OwnedIterator"))
+
+
+def grain_loader(module, put):
+    """grain ... data_loader: the iterators that a program sees."""
+    for name in ("DataLoaderIterator", "PyGrainDatasetIterator"):
+        owner = getattr(module, name, None)
+        if owner is not None and "__next__" in owner.__dict__:
+            put(owner, "__next__", _waiting(owner.__dict__["__next__"], "grain.DataLoader"))
+
+
+def grain_dataset(module, put):
+    """grain ... dataset: iterators are subclasses, one per stage; each is changed when it is defined."""
+    base = getattr(module, "DatasetIterator", None)
+    if base is None:
+        return
+
+    def change(owner):
+        if "__next__" in owner.__dict__:
+            put(owner, "__next__", _waiting(owner.__dict__["__next__"], owner.__name__.lstrip("_")))
+
+    def __init_subclass__(cls, **kwargs):
+        super(base, cls).__init_subclass__(**kwargs)
+        change(cls)
+
+    change(base)
+    if "__init_subclass__" not in base.__dict__:
+        put(base, "__init_subclass__", classmethod(__init_subclass__))
+
+
+def grain_threads(module, put):
+    """grain ... prefetch: _getitem runs in a thread of the pool, or in the program's own where nothing is read ahead."""
+    original = getattr(module, "_getitem", None)
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def _getitem(*args, **kwargs):
+        begin, begun = now(), cpu.begin()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            span("data_loader", "grain.element", begin, cpu.end(begun, {}))
+
+    put(module, "_getitem", _getitem)
+
+
+def grain_workers(module, put):
+    """grain ... process_prefetch: the loop of a worker process, which is started by its name."""
+    original = getattr(module, "_put_dataset_elements_in_buffer", None)
+    queue = getattr(module, "grain_queue", None)
+    give = getattr(queue, "add_element_to_queue", None)
+    if original is None or give is None:
+        return
+
+    @functools.wraps(original)
+    def _put_dataset_elements_in_buffer(*args, **kwargs):
+        _here.begin, _here.begun = now(), cpu.begin()
+        return original(*args, **kwargs)
+
+    @functools.wraps(give)
+    def add_element_to_queue(*args, **kwargs):
+        began, begin = getattr(_here, "begin", None), now()
+        if began is None or not begin:
+            return give(*args, **kwargs)
+        span("data_loader", "fetch", began, cpu.end(_here.begun, {}), begin)
+        try:
+            return give(*args, **kwargs)
+        finally:
+            _here.begin, _here.begun = now(), cpu.begin()
+
+    put(module, "_put_dataset_elements_in_buffer", _put_dataset_elements_in_buffer)
+    put(queue, "add_element_to_queue", add_element_to_queue)
