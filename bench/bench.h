@@ -61,5 +61,6 @@ void bench_generate_all(const struct bench_options *o);
 void bench_read_all(const struct bench_options *o);
 void bench_loader_all(const struct bench_options *o);
 void bench_misc_all(const struct bench_options *o);
+void bench_ssd_all(const struct bench_options *o);
 
 #endif

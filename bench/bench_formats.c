@@ -259,6 +259,7 @@ int main(int argc, char **argv)
     if (o.out && !(table = fopen(o.out, "w")))
         bench_die("cannot write '%s': %s", o.out, strerror(errno));
     print_head(&o);
+    bench_ssd_all(&o);
     bench_misc_all(&o);
     bench_generate_all(&o);
     bench_read_all(&o);

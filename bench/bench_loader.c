@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define LOOKAHEAD 3u
 #define RUN_SECONDS 0.3
@@ -30,26 +31,51 @@ static const struct loader_case {
     bool preprocess;    /* the middle of the picture, resized to SIDE x SIDE, float32, in planes */
     bool
         aligned; /* cold: samples are moved to the aligned start of their row, which the floor does not do: no budget */
+    bool tiers;  /* samples come from the node's RAM class; the floor copies them from shared memory with 4 KiB pages */
 } cases[] = {
-    {{"loader npz 1 MiB", "npz", 128, 1, MR_MIB, {{0}}, 0}, FLOOR_COPY, 8, false, 0, false, false},
-    {{"loader jpeg", "jpeg", 128, 1, 114660, {{"quality", "85"}}, 0}, FLOOR_JPEG, 16, false, 0, false, false},
+    {{"loader npz 1 MiB", "npz", 128, 1, MR_MIB, {{0}}, 0}, FLOOR_COPY, 8, false, 0, false, false, false},
+    {{"loader jpeg", "jpeg", 128, 1, 114660, {{"quality", "85"}}, 0}, FLOOR_JPEG, 16, false, 0, false, false, false},
     {{"loader jpeg, cropped and resized", "jpeg", 128, 1, 114660, {{"quality", "85"}}, 0},
      FLOOR_JPEG,
      16,
      false,
      0,
      true,
+     false,
      false},
-    {{"loader hdf5 x1", "hdf5", 128, 1, MR_MIB, {{0}}, 0}, FLOOR_COPY, 8, false, 0, false, false},
-    {{"loader hdf5 x16", "hdf5", 8, 16, MR_MIB, {{0}}, 0}, FLOOR_COPY, 8, false, 0, false, false},
-    {{"loader indexed_binary", "indexed_binary", 8, 192, 131072, {{0}}, 0}, FLOOR_COPY, 64, false, 0, false, false},
-    {{"loader unet3d, npz 155 MB", "npz", 8, 1, 155700000, {{0}}, 0}, FLOOR_COPY, 2, false, 1, false, false},
-    {{"cold loader indexed_binary", "indexed_binary", 8, 192, 131072, {{0}}, 0}, FLOOR_COPY, 64, true, 0, false, false},
-    {{"cold loader npz 1 MiB", "npz", 384, 1, MR_MIB, {{0}}, 0}, FLOOR_COPY, 8, true, 0, false, false},
-    {{"cold loader npz 1 MiB, aligned rows", "npz", 384, 1, MR_MIB, {{0}}, 0}, FLOOR_COPY, 8, true, 0, false, true},
-    {{"cold loader npz 112 KiB", "npz", 1536, 1, 114660, {{0}}, 0}, FLOOR_COPY, 64, true, 0, false, false},
-    {{"cold loader hdf5 x16", "hdf5", 96, 16, 114660, {{0}}, 0}, FLOOR_COPY, 64, true, 0, false, false},
-    {{"cold loader tfrecord", "tfrecord", 8, 192, 114660, {{0}}, 0}, FLOOR_COPY, 64, true, 0, false, false},
+    {{"loader hdf5 x1", "hdf5", 128, 1, MR_MIB, {{0}}, 0}, FLOOR_COPY, 8, false, 0, false, false, false},
+    {{"loader hdf5 x16", "hdf5", 8, 16, MR_MIB, {{0}}, 0}, FLOOR_COPY, 8, false, 0, false, false, false},
+    {{"loader indexed_binary", "indexed_binary", 8, 192, 131072, {{0}}, 0},
+     FLOOR_COPY,
+     64,
+     false,
+     0,
+     false,
+     false,
+     false},
+    {{"loader unet3d, npz 155 MB", "npz", 8, 1, 155700000, {{0}}, 0}, FLOOR_COPY, 2, false, 1, false, false, false},
+    {{"cold loader indexed_binary", "indexed_binary", 8, 192, 131072, {{0}}, 0},
+     FLOOR_COPY,
+     64,
+     true,
+     0,
+     false,
+     false,
+     false},
+    {{"cold loader npz 1 MiB", "npz", 384, 1, MR_MIB, {{0}}, 0}, FLOOR_COPY, 8, true, 0, false, false, false},
+    {{"cold loader npz 1 MiB, aligned rows", "npz", 384, 1, MR_MIB, {{0}}, 0},
+     FLOOR_COPY,
+     8,
+     true,
+     0,
+     false,
+     true,
+     false},
+    {{"cold loader npz 112 KiB", "npz", 1536, 1, 114660, {{0}}, 0}, FLOOR_COPY, 64, true, 0, false, false, false},
+    {{"cold loader hdf5 x16", "hdf5", 96, 16, 114660, {{0}}, 0}, FLOOR_COPY, 64, true, 0, false, false, false},
+    {{"cold loader tfrecord", "tfrecord", 8, 192, 114660, {{0}}, 0}, FLOOR_COPY, 64, true, 0, false, false, false},
+    {{"RAM class, 81 kB", "raw", 1500, 1, 81000, {{0}}, 0}, FLOOR_COPY, 64, false, 0, false, false, true},
+    {{"RAM class, 1 MB", "raw", 128, 1, 1000000, {{0}}, 0}, FLOOR_COPY, 8, false, 0, false, false, true},
 };
 
 struct context {
@@ -64,6 +90,7 @@ struct context {
     struct mr_preprocess_params preprocess;
     struct floor_preprocess *floor_preprocess[THREADS_MAX];
     uint8_t *picture[THREADS_MAX]; /* the floor's, decoded */
+    uint8_t *shared;               /* the floor's samples, for `tiers` */
     _Atomic uint64_t ticket;
 };
 
@@ -87,6 +114,10 @@ static struct mr_loader *open_loader(const struct context *x, unsigned threads)
     p.lookahead = x->c->lookahead ? x->c->lookahead : LOOKAHEAD;
     p.last_epoch = x->c->cold ? 0 : UINT64_MAX; /* cold: the page cache is dropped in between */
     p.preprocess = x->c->preprocess ? &x->preprocess : NULL;
+    if (x->c->tiers) {
+        p.policy = "millrace";
+        p.tiers = "ram=1GiB,staging=64MiB"; /* more than the set, which all of it fits then */
+    }
     if (x->c->cold) {
         p.flags = MR_LOADER_DIRECT | (x->c->aligned ? 0 : MR_LOADER_IN_PLACE);
         p.io = MR_LOADER_IO_QUEUE;
@@ -131,6 +162,10 @@ static void floor_work(void *user, unsigned thread)
     for (uint64_t k; (k = atomic_fetch_add(&x->ticket, 1)) < x->epochs * x->set.n;) {
         uint8_t *row = x->slab + k % x->rows * x->row_bytes;
         const struct floor_sample *s = &x->set.samples[x->set.order[k % x->set.n]];
+        if (x->shared) {
+            memcpy(row, x->shared + x->set.order[k % x->set.n] * x->row_bytes, x->set.payload_bytes);
+            continue;
+        }
         floor_read_sample(x->floor[thread], s, x->c->preprocess ? x->picture[thread] : row);
         if (x->c->preprocess)
             floor_preprocess(x->floor_preprocess[thread], x->picture[thread], (float *)row);
@@ -183,6 +218,21 @@ static void prepare_preprocessing(struct context *x)
     mr_dataset_reader_free(r);
 }
 
+/* The samples' memory of the floor: shared, small pages, all of them there. */
+static void prepare_shared(struct context *x)
+{
+    uint64_t bytes = x->set.n * x->row_bytes;
+    int fd = memfd_create("bench", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0)
+        bench_die("no shared memory");
+    x->shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (x->shared == MAP_FAILED)
+        bench_die("no shared memory");
+    madvise(x->shared, bytes, MADV_NOHUGEPAGE);
+    memset(x->shared, 2, bytes);
+    close(fd);
+}
+
 static void prepare(struct context *x)
 {
     struct bench_run r = {0};
@@ -199,6 +249,8 @@ static void prepare(struct context *x)
         bench_die("no memory");
     madvise(x->slab, x->rows * x->row_bytes, MADV_HUGEPAGE); /* as the loader does */
     memset(x->slab, 1, x->rows * x->row_bytes);
+    if (x->c->tiers)
+        prepare_shared(x);
     for (unsigned t = 1; t <= (x->c->cold ? 1 : THREADS_MAX); t++) {
         x->floor[t - 1] = floor_reader_create(x->c->decoder, x->set.raw_bytes);
         x->loader[t] = open_loader(x, t);
@@ -207,7 +259,9 @@ static void prepare(struct context *x)
         bench_set_reopen(&x->set, O_DIRECT);
         return;
     }
-    product(x, 1, &r); /* warms up, and says how many epochs make a run long enough */
+    for (unsigned t = THREADS_MAX; x->c->tiers && t > 0; t--)
+        product(x, t, &(struct bench_run){0}); /* fills the class */
+    product(x, 1, &r);                         /* warms up, and says how many epochs make a run long enough */
     x->epochs = (unsigned)MR_MAX(1.0, RUN_SECONDS / r.time.wall_s + 0.5);
 }
 
@@ -223,6 +277,8 @@ static void finish(struct context *x)
         free(x->picture[t]);
     }
     munmap(x->slab, x->rows * x->row_bytes);
+    if (x->shared)
+        munmap(x->shared, x->set.n * x->row_bytes);
     bench_set_remove(&x->set);
 }
 

@@ -7,6 +7,7 @@
  * of EPOCHS epochs from the start, at most PLANS; ids come in blocks from the order, as a loader has them. Prints a
  * line of JSON: plans, CPU seconds, plans per second, the rule, the most memory beyond what the schedule had at the
  * start (in torch mode it builds tables later). */
+#include "bench_self.h"
 #include "base/common.h"
 #include "policy/homes.h"
 #include "policy/policy.h"
@@ -20,24 +21,6 @@
 
 #define SAMPLE_BYTES 131072u
 #define BLOCK 4096u
-
-static double cpu_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static double resident_mib(void)
-{
-    long pages = 0, ignored = 0;
-    FILE *f = fopen("/proc/self/statm", "r");
-    if (!f || fscanf(f, "%ld %ld", &ignored, &pages) != 2)
-        pages = 0;
-    if (f)
-        fclose(f);
-    return (double)pages * (double)sysconf(_SC_PAGESIZE) / 1048576;
-}
 
 static double peak_mib(void)
 {

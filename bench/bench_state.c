@@ -99,7 +99,7 @@ static double load(const char *folder)
     size_t n = mr_state_tensors(r);
     struct mr_state_range *g = calloc(n, sizeof(*g));
     for (size_t i = 0; i < n; at += mr_state_tensor(r, i++)->bytes)
-        g[i] = (struct mr_state_range){i, 0, mr_state_tensor(r, i)->bytes, to + at};
+        g[i] = (struct mr_state_range){i, 0, mr_state_tensor(r, i)->bytes, to + at, 0};
     if (mr_state_read(r, g, n, &e))
         return fprintf(stderr, "%s\n", e.message), exit(1), 0;
     free(g);

@@ -1,4 +1,5 @@
-/* What the C loader reaches on a data set, for bench/run_torch: samples per second of several epochs after a first one.
+/* What the C loader reaches on a data set, for bench/run_torch: samples per second of several epochs after a first one,
+ * or with EPOCHS 0 of the first one itself.
  * Usage: loader_rate SET BATCH THREADS EPOCHS [224]; the last makes pictures of that size (RandomResizedCrop, flip,
  * float planes) of the samples. */
 #include <millrace/loader.h>
@@ -64,9 +65,12 @@ int main(int argc, char **argv)
     }
     if (mr_loader_open(&p, &l, &err))
         die(&err);
-    read_epoch(l, 0);
     double start = now();
-    unsigned long long n = 0;
+    unsigned long long n = read_epoch(l, 0);
+    if (epochs) {
+        start = now();
+        n = 0;
+    }
     for (uint64_t epoch = 1; epoch <= epochs; epoch++)
         n += read_epoch(l, epoch);
     printf("%.1f\n", (double)n / (now() - start));

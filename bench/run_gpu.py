@@ -18,6 +18,7 @@ import tempfile
 import time
 import zipfile
 
+DECODE = {"millrace-hybrid": "hybrid", "millrace-gpu": "gpu"}
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
@@ -54,6 +55,7 @@ class Feed:
     """Batches for ever, epoch after epoch, on the accelerator."""
 
     def __init__(self, args, root, kind, batch):
+        kind, _, threads = kind.partition("@")  # millrace-hybrid@14: with 14 threads
         self.kind, self.batch = kind, batch
         import torch
         from torchvision import datasets
@@ -73,8 +75,8 @@ class Feed:
             import millrace.torch
 
             self.loader = millrace.torch.DataLoader(
-                datasets.ImageFolder(root, transform), batch, shuffle=True, num_workers=args.threads, drop_last=True, device="cuda",
-                uint8_transfer=kind == "millrace", channels_last=True, prefetch_factor=6)  # fmt: skip
+                datasets.ImageFolder(root, transform), batch, shuffle=True, num_workers=int(threads or args.threads), drop_last=True, device="cuda",
+                uint8_transfer=kind == "millrace", channels_last=True, prefetch_factor=6, decode=DECODE.get(kind, "cpu"))  # fmt: skip
             assert self.loader.native, self.loader.reason
 
     def __iter__(self):
@@ -87,6 +89,14 @@ class Feed:
                     images = images.to("cuda", non_blocking=True, memory_format=self.torch.channels_last)
                     labels = labels.to("cuda", non_blocking=True)
                 yield images, labels
+
+    def told(self):
+        """What the loader says of the work that it shared with the accelerator, for each batch."""
+        stats = self.loader.stats() if self.kind in DECODE else None
+        if not stats or not stats["batches"]:
+            return ""
+        times = [1e3 * stats[f"device_{what}_s"] / stats["batches"] for what in ("waited", "worked", "blocked")]
+        return f", {stats['device_rows']} rows of a batch there; waited {times[0]:.1f}, worked {times[1]:.1f}, blocked {times[2]:.1f} ms"
 
     def close(self):
         if self.kind.startswith("millrace"):
@@ -108,9 +118,46 @@ def measure_alone(args, root, kind, batch):
         n += len(next(it)[0])
     torch.cuda.synchronize()
     rate = n / (time.perf_counter() - start)
+    say(f"{kind} alone: {rate:.0f} images/s{feed.told()}")
     del it
     feed.close()
     return rate
+
+
+def look_at_decoder(root):
+    """What the accelerator's decoder and the resize cost, and how its pictures differ from the CPU's."""
+    import torch
+    from millrace import _device
+    from millrace.torch import DataLoader
+    from torchvision import transforms as T
+
+    files = [os.path.join(d, f) for d, _, fs in os.walk(root) for f in fs][:256]
+    data = [torch.frombuffer(bytearray(open(f, "rb").read()), dtype=torch.uint8) for f in files]
+    device, stream = torch.device("cuda"), torch.cuda.Stream(priority=-1)
+    decoder = _device.Decoder(device, (224, 224), False)
+    say("resize: one kernel" if not decoder.why_no_kernel else f"resize: torch's operators, because {decoder.why_no_kernel}")
+    plan = torch.tensor([[30, 40, 300, 320, 30, 40, 300, 320, 224, 224, 0, 0, 1, 0, 0, 224, 224]], dtype=torch.int32)
+    room = torch.zeros(256, 224, 224, 3, dtype=torch.uint8, device=device)
+    with torch.cuda.stream(stream):
+        for n in (32, 96, 256):
+            times = []
+            for _ in range(6):
+                torch.cuda.synchronize()
+                start = time.perf_counter()
+                _device.decode_jpegs(data[:n], device)
+                torch.cuda.synchronize()
+                middle = time.perf_counter()
+                decoder.fill(room[:n], _device.Stored(list(range(n)), data[:n], list(range(n)), 0), lambda *_: plan.repeat(n, 1))
+                launched = time.perf_counter()
+                torch.cuda.synchronize()
+                times.append((middle - start, launched - middle, time.perf_counter() - middle))
+            best = [1e3 * min(t[i] for t in times) for i in range(3)]
+            say(f"{n:4} pictures: decoded in {best[0]:.1f} ms ({n / best[0] * 1e3:.0f}/s); decoded and resized: launched in {best[1]:.1f}, done in {best[2]:.1f} ms")
+    t = T.Compose([T.RandomResizedCrop(224), T.RandomHorizontalFlip(), T.PILToTensor()])
+    one, two = DataLoader(root, 256, transform=t, seed=1, device="cuda"), DataLoader(root, 256, transform=t, seed=1, device="cuda", decode="gpu")
+    x, u = next(iter(one))[0].float(), next(iter(two))[0].float()
+    say(f"pictures of both differ by {(x - u).abs().mean().item():.3f} of 255 in the mean, at most {(x - u).abs().max().item():.0f}")
+    one.close(), two.close()
 
 
 class Trainer:
@@ -136,8 +183,12 @@ def measure(args, trainer, feed, seconds):
     """images/s and the share of time in which the accelerator had no step to work on."""
     torch = trainer.torch
     it = iter(feed)
-    for _ in range(args.warmup):
+    begin, steps = time.perf_counter(), 0
+    while steps < args.warmup or time.perf_counter() - begin < 2:  # what adapts itself has found its place then
         trainer.step(*next(it))
+        steps += 1
+        if steps % 3 == 0:
+            torch.cuda.synchronize()
     torch.cuda.synchronize()
     spans, start, n = [], time.perf_counter(), 0
     while time.perf_counter() - start < seconds:
@@ -170,10 +221,11 @@ def run_model(args, root, name, kinds, results):
                 break
             feed = Feed(args, root, kind, args.batch)
             rate, idle = measure(args, trainer, feed, args.seconds if kind != "synthetic" else args.seconds / 2)
+            told = feed.told()
             feed.close()
             rates[kind].append(rate)
             idles[kind].append(idle)
-            say(f"{name:10} {kind:13} {rate:9.0f} images/s, idle {100 * idle:5.1f} %")
+            say(f"{name:10} {kind:13} {rate:9.0f} images/s, idle {100 * idle:5.1f} %{told}")
     del trainer
     torch.cuda.empty_cache()
     for kind in kinds:
@@ -200,7 +252,7 @@ def main():
     parser.add_argument("--wheel", help="the wheel to measure; default: the package that is installed")
     parser.add_argument("--out", help="JSON with the results")
     parser.add_argument("--models", default="resnet50,resnet18,alexnet")
-    parser.add_argument("--feeds", default="synthetic,torch,millrace,millrace-f32")
+    parser.add_argument("--feeds", default="synthetic,torch,millrace,millrace-f32,millrace-hybrid,millrace-gpu")
     parser.add_argument("--seconds", type=float, default=8)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--warmup", type=int, default=12)
@@ -226,9 +278,9 @@ def main():
         torch.backends.cudnn.benchmark = True
         torch.backends.cuda.matmul.allow_tf32 = True
         kinds, results = args.feeds.split(","), []
+        if {kind.partition("@")[0] for kind in kinds} & set(DECODE):
+            look_at_decoder(root)
         alone = {kind: measure_alone(args, root, kind, args.batch) for kind in kinds if kind != "synthetic"}
-        for kind, rate in alone.items():
-            say(f"{kind} alone: {rate:.0f} images/s")
         for name in args.models.split(","):
             run_model(args, root, name, kinds, results)
         show(results, alone)
