@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 #define WAYS 8u
@@ -15,6 +16,7 @@ struct mr_file_cache {
     const struct mr_dataset *ds;
     struct mr_store *store;
     unsigned flags, ways;
+    bool check;
     uint64_t sets, tick;
     struct mr_cached_file *entry; /* file f in one of `ways` places from f % sets * ways on */
     struct mr_cached_file *last;  /* mostly the next one's, too */
@@ -31,7 +33,8 @@ int mr_file_cache_create(const struct mr_dataset *ds, struct mr_store *store, un
     if (c) {
         c->ds = ds;
         c->store = store;
-        c->flags = MR_OBJ_READ | flags;
+        c->flags = MR_OBJ_READ | (flags & ~MR_FILE_CACHE_CHECK);
+        c->check = flags & MR_FILE_CACHE_CHECK;
         c->ways = (unsigned)MR_MIN(files, WAYS);
         c->sets = (files + c->ways - 1) / c->ways;
         c->entry = calloc(c->sets, c->ways * sizeof(*c->entry));
@@ -59,6 +62,27 @@ void mr_file_cache_free(struct mr_file_cache *c)
     free(c);
 }
 
+static int check_unchanged(struct mr_file_cache *c, uint64_t file, struct mr_object *o, struct mr_error *err)
+{
+    const struct mr_manifest *m = mr_dataset_manifest(c->ds);
+    uint64_t want = mr_manifest_file_bytes(m, file), mtime = mr_manifest_file_mtime_ns(m, file);
+    struct mr_store_stat st = {.mtime_ns = mtime};
+    int rc = mr_object_size(o, &st.bytes, err);
+    if (rc >= 0 && mtime)
+        rc = mr_store_stat(c->store, c->path, &st, err);
+    if (rc < 0)
+        return rc;
+    if (st.bytes == want && st.mtime_ns == mtime)
+        return 0;
+    if (st.bytes != want)
+        rc = mr_error_plain(err, MR_E_CHANGED, "'%s' has changed: the manifest says %llu bytes, it has %llu", c->path,
+                            (unsigned long long)want, (unsigned long long)st.bytes);
+    else
+        rc = mr_error_plain(err, MR_E_CHANGED, "'%s' was modified after the data set was scanned", c->path);
+    mr_error_hint(err, "see what else has changed with 'millrace verify', then scan or generate the set anew");
+    return rc;
+}
+
 int mr_file_cache_open(struct mr_file_cache *c, uint64_t file, struct mr_object **out, struct mr_error *err)
 {
     unsigned flags = c->flags;
@@ -67,10 +91,18 @@ int mr_file_cache_open(struct mr_file_cache *c, uint64_t file, struct mr_object 
         return rc;
     if (file < SEEN_FILES && c->seen[file / 8] & 1u << file % 8)
         flags |= MR_OBJ_KNOWN;
-    rc = mr_object_open(c->store, c->path, flags, out, err);
-    if (rc >= 0 && file < SEEN_FILES)
+    struct mr_object *o;
+    rc = mr_object_open(c->store, c->path, flags, &o, err);
+    if (rc < 0)
+        return rc;
+    if (c->check && (rc = check_unchanged(c, file, o, err)) < 0) {
+        mr_object_close(o, NULL);
+        return rc;
+    }
+    if (file < SEEN_FILES)
         c->seen[file / 8] |= (uint8_t)(1u << file % 8);
-    return rc < 0 ? rc : 0;
+    *out = o;
+    return 0;
 }
 
 /* The file's entry; else NULL, and in *room the one to replace, if any. */

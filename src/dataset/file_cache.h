@@ -17,6 +17,9 @@ struct mr_cached_file {
     unsigned users;
 };
 
+/* Beside MR_OBJ_*: a file that is opened must be as the manifest says, in size and, in scanned sets, time; else
+ * MR_E_CHANGED with its name. For who keeps the bytes for longer than a read. */
+#define MR_FILE_CACHE_CHECK (1u << 31)
 /* For up to `files` open files (at least 1; no more than the set has), opened in `store` with MR_OBJ_READ and `flags`.
  */
 int mr_file_cache_create(const struct mr_dataset *ds, struct mr_store *store, unsigned flags, uint64_t files,

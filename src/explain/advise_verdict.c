@@ -250,6 +250,10 @@ int mr_advise_verdict(struct mr_advice *a)
     double share = mr_known(idle) ? fmin(idle, a->stall_share) : a->stall_share;
     v->missing = missing(a);
     v->verdict = v->missing ? MR_VERDICT_INCOMPLETE : class_of(a, fmin(share, a->steady_share));
+    if (v->verdict == MR_VERDICT_HEALTHY && a->f->ended_early) { /* what was seen of it was; the rest nobody knows */
+        v->verdict = MR_VERDICT_INCOMPLETE;
+        v->missing = mr_say(a, "the rest of the run: %s", a->f->ended_early);
+    }
     if (v->missing)
         v->line[0] = mr_say(a, "Incomplete. Missing: %s.", v->missing);
     else

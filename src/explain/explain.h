@@ -259,7 +259,8 @@ struct mr_explain_facts {
     double worker_cpu;    /* share of their busy time that workers spent on a CPU */
     double cold_fraction; /* device bytes / requested bytes */
     double accelerator_idle_share, accelerator_utilisation;
-    const char *workload; /* of our own runs: its name or file, for commands to try; NULL unknown */
+    const char *workload;    /* of our own runs: its name or file, for commands to try; NULL unknown */
+    const char *ended_early; /* of our own runs: why; NULL: it ran to its end, or nobody knows */
     const char
         *format; /* "csv", "npz", "tfrecord"...: of our own runs, else by the ending of most bytes; NULL unknown */
     double demand_bytes_per_s; /* what all ranks ask for: bytes of their steps / compute of a step */

@@ -284,6 +284,8 @@ void mr_explain_run_summary(struct mr_explanation *x, const json_t *summary)
         return;
     const char *again = run_again(x, summary);
     f->workload = again ? again : f->workload;
+    const char *why = json_string_value(json_object_get(json_object_get(summary, "millrace"), "incomplete_reason"));
+    f->ended_early = why && *why ? mr_arena_strdup(&x->arena, why) : NULL;
     const json_t *probe = json_object_get(summary, "storage_probe"), *trust = json_object_get(summary, "trust");
     const json_t *harness = json_object_get(trust, "harness_ceiling_samples_per_s");
     for (unsigned i = 0; i < 2 && probe; i++) {

@@ -192,7 +192,7 @@ static void *enter_source(void *user)
     struct mr_dataset_reader *r = NULL;
     if (mr_dataset_reader_create(x->p.dataset, &r, NULL))
         return NULL;
-    if (mr_dataset_reader_tune(r, 0, x->p.open_flags, 0, NULL)) {
+    if (mr_dataset_reader_tune(r, 0, x->p.open_flags | MR_FILE_CACHE_CHECK, 0, NULL)) {
         mr_dataset_reader_free(r);
         return NULL;
     }

@@ -129,3 +129,21 @@ ready $p; sleep 0.7; kill -INT $p; start=$SECONDS
 rc=0; wait $p || rc=$?
 [ $rc = 130 ] && [ $((SECONDS - start)) -le $(limit 9) ] || fail "SIGINT: exit $rc after $((SECONDS - start)) s: $(cat err)"
 partial stopped
+
+# 6. A file that is not what the manifest says is named, and the run is not called healthy; one that was touched after a scan, too.
+file=$(find d/train -type f | head -1)
+printf x >>"$file"
+expect 4 run --policy millrace --tiers ram=8MiB --out changed
+grep -q "'$file' has changed: the manifest says" err || fail "a longer file: $(cat err)"
+! grep -q "VERDICT  Healthy" out || fail "a run that ended early is healthy: $(cat out)"
+mkdir -p s/train; for i in 1 2 3 4 5 6; do head -c 3000 /dev/urandom >s/train/$i.raw; done
+expect 0 "$MILLRACE" -q scan s/train --format raw
+touch -d '2 hours' s/train/3.raw
+cat >s.yaml <<'Y'
+workflow: {train: true}
+dataset: {format: raw, num_files_train: 6, record_length_bytes: 3000, data_folder: s}
+reader: {batch_size: 2, read_threads: 2, policy: millrace, tiers: ram=1MiB}
+train: {epochs: 2, computation_time: 0.001}
+Y
+expect 4 "$MILLRACE" -q run s.yaml --out touched
+grep -q "3.raw' was modified after the data set was scanned" err || fail "a file that was touched: $(cat err)"
