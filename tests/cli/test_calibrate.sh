@@ -1,10 +1,8 @@
 #!/usr/bin/env bash
 # millrace calibrate: measures, stays in its budget and space, leaves nothing behind (also when interrupted), and writes a
 # system that the simulator takes. Speed is not judged here; bench/check_calibrate compares with fio.
+# test-label: once (long under sanitizers: there only in make test-full)
 set -eu
-case ${MR_BINARY_DIR:-} in
-*/dev) [ -n "${MR_TEST_FULL:-}" ] || { echo "SKIP: long under sanitizers; set MR_TEST_FULL=1"; exit 77; } ;;
-esac
 . "$(dirname "$0")/waiting.sh"
 . "$(dirname "$0")/expect.sh"
 mkdir a b

@@ -2,10 +2,8 @@
 # Every example of the help texts, of README.md and of doc/ runs. Folders such as /data become folders of the test. What
 # reads or writes real data is made small through the environment, which stands below the command line; predictions
 # (--dry-run, --virtual, sim) run exactly as printed. 'workloads check all' has its own test (test_workloads_check.sh).
+# test-label: once (long under sanitizers: there only in make test-full)
 set -eu
-case ${MR_BINARY_DIR:-} in
-*/dev) [ -n "${MR_TEST_FULL:-}" ] || { echo "SKIP: long under sanitizers; set MR_TEST_FULL=1"; exit 77; } ;;
-esac
 . "$(dirname "$0")/expect.sh"
 src=$MR_SOURCE_DIR
 mkdir bin local

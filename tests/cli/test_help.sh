@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Help, man pages, completion, version, usage errors: all from the tables, and they agree.
+# test-label: once (long under sanitizers: there only in make test-full)
 set -eu
 . "$(dirname "$0")/waiting.sh"
 fail() { echo "FAIL: $*" >&2; exit 1; }

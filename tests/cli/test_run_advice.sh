@@ -2,10 +2,8 @@
 # Advice that knows the limit: where more threads bring no more bytes, the storage is the limit and is named with its rate; where each
 # stream has its own, more threads are the advice; where both, as many as help. Emulated devices of three rates each.
 # test-label: timing
+# test-label: once (long under sanitizers: there only in make test-full)
 set -eu
-case ${MR_BINARY_DIR:-} in
-*/dev) [ -n "${MR_TEST_FULL:-}" ] || { echo "SKIP: long under sanitizers; set MR_TEST_FULL=1"; exit 77; } ;;
-esac
 fail() { echo "FAIL: $*" >&2; exit 1; }
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT

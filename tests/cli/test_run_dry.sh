@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # `millrace run --dry-run`: text and JSON, precedence, Hydra syntax, bad files; DLIO's and MLPerf Storage's own files where
 # they lie beside the repository.
+# test-label: once (long under sanitizers: there only in make test-full)
 set -eu
 export MILLRACE_RUN_OVERWRITE=true # runs share a folder on purpose
 fail() { echo "FAIL: $*" >&2; exit 1; }

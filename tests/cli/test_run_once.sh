@@ -1,10 +1,8 @@
 #!/usr/bin/env bash
 # Every sample exactly once per epoch over all ranks, in every order mode, proven from a trace of file offsets; another order
 # in every epoch where it shuffles; the same sets of samples for any number of ranks.
+# test-label: once (long under sanitizers: there only in make test-full)
 set -eu
-case ${MR_BINARY_DIR:-} in
-*/dev) [ -n "${MR_TEST_FULL:-}" ] || { echo "SKIP: long under sanitizers; set MR_TEST_FULL=1"; exit 77; } ;;
-esac
 export MILLRACE_RUN_OVERWRITE=true # runs share a folder on purpose
 fail() { echo "FAIL: $*" >&2; exit 1; }
 tmp=$(mktemp -d)

@@ -2,10 +2,8 @@
 # A prediction agrees with the run it predicts, buffered and direct: on emulated devices with a rate for each stream and one for all, the
 # rate of `run --virtual` is that of `run` within a tenth. A direct run keeps a queue of requests in flight, and the prediction counts them.
 # test-label: timing
+# test-label: once (long under sanitizers: there only in make test-full)
 set -eu
-case ${MR_BINARY_DIR:-} in
-*/dev) [ -n "${MR_TEST_FULL:-}" ] || { echo "SKIP: long under sanitizers; set MR_TEST_FULL=1"; exit 77; } ;;
-esac
 fail() { echo "FAIL: $*" >&2; exit 1; }
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Repeated runs: medians and intervals of what the runs say themselves, in turn with the other points of a sweep, the same work or told
 # otherwise. Results are never overwritten unless that is asked for.
+# test-label: once (long under sanitizers: there only in make test-full)
 set -eu
 fail() { echo "FAIL: $*" >&2; exit 1; }
 tmp=$(mktemp -d)

@@ -1,10 +1,8 @@
 #!/usr/bin/env bash
 # Repeated runs: --sweep prints one table, --find-max-accelerators finds the number the storage was shaped for, --virtual
 # predicts without data.
+# test-label: once (long under sanitizers: there only in make test-full)
 set -eu
-case ${MR_BINARY_DIR:-} in
-*/dev) [ -n "${MR_TEST_FULL:-}" ] || { echo "SKIP: long under sanitizers; set MR_TEST_FULL=1"; exit 77; } ;;
-esac
 export MILLRACE_RUN_OVERWRITE=true # runs share a folder on purpose
 . "$(dirname "$0")/waiting.sh"
 fail() { echo "FAIL: $*" >&2; exit 1; }

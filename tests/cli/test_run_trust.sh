@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # PASS only for a run that deserves it: other data than the workload's, data in memory that was not meant to be, pinned ranks and too
 # few steps withdraw the verdict, in text and JSON; --strict-trust and --expect make exit statuses of it.
+# test-label: once (long under sanitizers: there only in make test-full)
 set -eu
 fail() { echo "FAIL: $*" >&2; exit 1; }
 tmp=$(mktemp -d)

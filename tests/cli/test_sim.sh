@@ -1,9 +1,7 @@
 #!/usr/bin/env bash
 # millrace sim: the published tables over four seeds, the default mode's promises, JSON keys, sweeps, and bad scenario files.
+# test-label: once (long under sanitizers: there only in make test-full)
 set -eu
-case ${MR_BINARY_DIR:-} in
-*/dev) [ -n "${MR_TEST_FULL:-}" ] || { echo "SKIP: long under sanitizers; set MR_TEST_FULL=1"; exit 77; } ;;
-esac
 . "$(dirname "$0")/expect.sh"
 
 # The published tables. The large scenario takes one seed, and four with MR_TEST_FULL=1.

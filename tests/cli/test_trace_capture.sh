@@ -2,6 +2,7 @@
 # Captured = truth: the number of calls of programs that fork, use threads, are killed, close everything; the same with the
 # library alone; every kind of call of tests/tracer/call_probe.c, built plainly, fortified and with 64-bit names; and every other spelling of a
 # call that the library exports.
+# test-label: once (long under sanitizers: there only in make test-full)
 set -eu
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT

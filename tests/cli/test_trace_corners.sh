@@ -2,10 +2,8 @@
 # Corners: inlined stream functions, children in the parent's memory, programs that forbid themselves system calls, handlers at every instruction, a changing environment, exec
 # that fails or goes by number, another root, registered files of io_uring, data sets of HDF5 under a path filter. With the command and with the
 # library alone; the programs end as they do without the tracer.
+# test-label: once (long under sanitizers: there only in make test-full)
 set -eu
-case ${MR_BINARY_DIR:-} in
-*/dev) [ -n "${MR_TEST_FULL:-}" ] || { echo "SKIP: long under sanitizers; set MR_TEST_FULL=1"; exit 77; } ;;
-esac
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 lib=${MILLRACE%/bin/millrace}/lib/libmillrace_trace.so

@@ -2,6 +2,7 @@
 # exec that the kernel refuses although the program is there (no format, no interpreter, too many arguments, busy) stands in the trace with its error,
 # one that succeeds with 0, each once, and everything before and after is there; with the command, with --strays and with the library alone,
 # whatever ends the process.
+# test-label: once (long under sanitizers: there only in make test-full)
 set -eu
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT

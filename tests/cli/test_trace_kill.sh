@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SIGKILL at random moments, of the program and of the collector: every read that was done is in the recovered trace.
 # MR_TEST_FULL=1 does 100 rounds.
+# test-label: once (long under sanitizers: there only in make test-full)
 set -eu
 . "$(dirname "$0")/waiting.sh"
 dir=$(mktemp -d)

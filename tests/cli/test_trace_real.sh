@@ -1,10 +1,8 @@
 #!/usr/bin/env bash
 # Real programs under the tracer: output and exit status are the same, and what unusual ones do is counted exactly. Neighbours: sanitizers,
 # jemalloc, another preloaded library, cleaned environments, setuid. MR_TEST_FULL=1 adds Python's own test suites, test by test.
+# test-label: once (long under sanitizers: there only in make test-full)
 set -eu
-case ${MR_BINARY_DIR:-} in
-*/dev) [ -n "${MR_TEST_FULL:-}" ] || { echo "SKIP: long under sanitizers; set MR_TEST_FULL=1"; exit 77; } ;;
-esac
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 lib=${MILLRACE%/bin/millrace}/lib/libmillrace_trace.so

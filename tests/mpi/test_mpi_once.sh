@@ -1,10 +1,8 @@
 #!/usr/bin/env bash
 # Under mpirun, at 1, 2, 3 and 7 ranks and in every order mode: every sample exactly once per epoch over all ranks, proven
 # from the offsets of the calls; and collective reading through MPI-IO gives all ranks the rows they would have read.
+# test-label: once (long under sanitizers: there only in make test-full)
 set -eu
-case ${MR_BINARY_DIR:-} in
-*/dev) [ -n "${MR_TEST_FULL:-}" ] || { echo "SKIP: long under sanitizers; set MR_TEST_FULL=1"; exit 77; } ;;
-esac
 export MILLRACE_RUN_OVERWRITE=true # runs share a folder on purpose
 fail() { echo "FAIL: $*" >&2; exit 1; }
 . "$(dirname "$0")/launchers.sh"
