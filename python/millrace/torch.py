@@ -278,6 +278,7 @@ class DataLoader:
         self.persistent_workers, self.multiprocessing_context = persistent_workers, multiprocessing_context
         self.in_order, self.on_error, self.decode = in_order, on_error, decode
         self.workers, self.structure, self.variable = workers, structure, variable
+        self._start = 0  # with tiers: where in the epoch, counted over all ranks, other numbers of ranks left off
         self._tiers: Dict[str, Any] = {}  # what the native loader is told of them
         if tiers is not None or policy is not None:
             self._tiers = dict(tiers=tiers, policy=policy, peers=peers, last_epoch=-1 if epochs is None else max(0, epochs - 1))
@@ -542,7 +543,7 @@ class DataLoader:
         if self._torch is not None:
             return self._iter_iterable()
         resume, self._resume = self._resume, None
-        self._chain = []
+        self._chain, self._start = [], 0
         if not resume and self._in_epoch and self._delivered_batches >= len(self):
             self._end_epoch()  # all of it was delivered, to somebody who did not ask for the end (zip)
         if resume:
@@ -562,7 +563,7 @@ class DataLoader:
         engine = self._idle.pop() if self._idle else self._new_engine()
         try:
             if indices[first * self.batch_size :] and self._tiers:
-                engine.core.start_epoch(self.sampler.epoch, first * self.batch_size * self.sampler.num_replicas)
+                engine.core.start_epoch(self.sampler.epoch, self._start + first * self.batch_size * self.sampler.num_replicas)
             elif indices[first * self.batch_size :]:
                 engine.core.start_list(self._epoch, self._source.take(indices), first * self.batch_size)
             else:
@@ -776,10 +777,13 @@ class DataLoader:
         self._epoch = state["epoch"]
         if not chain and world in (None, getattr(self.sampler, "num_replicas", None)):
             return self._order.draw_again(state["order"]), state["batch"]
-        if self._tiers:
-            raise NotImplementedError("a state of another number of ranks cannot be continued in the middle of an epoch with tiers")
         self._chain = chain + [(world, state["batch"] * state["batch_size"] * world)]
-        return self._order.rest(state["order"]["epoch"], self._chain), 0
+        if not self._tiers:
+            return self._order.rest(state["order"]["epoch"], self._chain), 0
+        self.sampler.epoch = state["order"]["epoch"]
+        self._start = sum(samples for _, samples in self._chain)
+        left, ranks = max(0, len(self.dataset) - self._start), self.sampler.num_replicas
+        return list(range(left // ranks if self.sampler.drop_last else -(-left // ranks))), 0  # which ones, the native loader knows
 
     # ---- looking at it, ending it ----
 

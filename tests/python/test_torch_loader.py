@@ -331,6 +331,19 @@ def tiers_keep_the_order():
     it = iter(two)
     raises(RuntimeError, "one iteration at a time", iter, two)
     del it
+    # A state of three ranks, continued by one; and that one's, continued again.
+    theirs.set_epoch(0)
+    order, three = list(theirs), small(batch_size=4, seed=4, sampler=DistributedSampler(Indices(N), 3, 1, shuffle=True, seed=4))
+    next(iter(three))
+    one, last = small(batch_size=5, seed=4, shuffle=True, tiers="ram=64MiB"), small(batch_size=5, seed=4, shuffle=True, tiers="ram=64MiB")
+    one.load_state_dict(three.state_dict())
+    it = iter(one)
+    head = ids_of([next(it)], pictures)
+    last.load_state_dict(one.state_dict())
+    rest = ids_of(it, pictures)
+    assert sum(head + rest, []) == order[12:] and ids_of(last, pictures) == rest, (order, head, rest)
+    theirs.set_epoch(1)
+    assert sum(ids_of(last, pictures), []) == list(theirs)
     raises(NotImplementedError, "function of seed and epoch", small, sampler=[1, 2], tiers="auto")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
