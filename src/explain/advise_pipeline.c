@@ -142,11 +142,52 @@ bool mr_storage_is_limit(const struct mr_advice *a)
 
 /* ---- how it is done ---- */
 
+/* The command without the words that begin so, and without the value behind an option. */
+static const char *without(struct mr_advice *a, const char *command, const char *start)
+{
+    size_t len = strlen(start);
+    for (const char *word = command, *end; word; word = *end ? end + 1 : NULL) {
+        end = word + strcspn(word, " ");
+        if (word == command || strncmp(word, start, len) != 0)
+            continue;
+        if (start[len - 1] == ' ') {
+            char quote = word[len];
+            const char *close = quote == '"' || quote == '\'' ? strchr(word + len + 1, quote) : NULL;
+            end = close ? close + 1 : word + len + strcspn(word + len, " ");
+        }
+        return without(a, mr_say(a, "%.*s%s", (int)(word - command - 1), command, end), start);
+    }
+    return command;
+}
+
+/* The workload as it was started, less what the settings set anew. */
+static const char *less_settings(struct mr_advice *a, const char *command, const char *settings)
+{
+    static const char *const same[][2] = {{"reader.read_threads=", "--threads "},
+                                          {"reader.prefetch_size=", "--lookahead "},
+                                          {"reader.tiers=", "--tiers "},
+                                          {"--tiers ", "--tiers "},
+                                          {"--peers ", "--peers "},
+                                          {"--policy ", "--policy "},
+                                          {"--burst-buffer ", "--burst-buffer "}};
+    for (size_t i = 0; i < MR_ARRAY_LEN(same); i++)
+        if (strstr(settings, same[i][0]))
+            command = without(a, command, same[i][1]);
+    for (const char *word = settings; word; word = strchr(word, ' ')) {
+        word += *word == ' ';
+        size_t key = strcspn(word, "= ");
+        if (word[key] == '=')
+            command = without(a, command, mr_say(a, "%.*s=", (int)key, word));
+    }
+    return command;
+}
+
 const char *mr_try_run(struct mr_advice *a, const char *settings)
 {
     const struct mr_explain_facts *f = a->f;
     if (a->own && !f->simulated)
-        return mr_say(a, "millrace run %s %s", f->workload ? f->workload : "WORKLOAD", settings);
+        return mr_say(a, "millrace run %s %s", f->workload ? less_settings(a, f->workload, settings) : "WORKLOAD",
+                      settings);
     return f->program && *f->program ? mr_say(a, "millrace trace -o after.mrt -- %s", f->program) : NULL;
 }
 

@@ -246,7 +246,15 @@ static const char *run_again(struct mr_explanation *x, const json_t *summary)
                                             {"checkpoint_folder", "", "--checkpoint-folder "},
                                             {"compute", "sleep", "--compute "},
                                             {"burst_buffer", "", "--burst-buffer "},
-                                            {"cache", "asis", "--cache "}};
+                                            {"cache", "asis", "--cache "},
+                                            {"threads", "0", "--threads "},
+                                            {"lookahead", "-1", "--lookahead "},
+                                            {"policy", "", "--policy "},
+                                            {"tiers", "", "--tiers "},
+                                            {"peers", "", "--peers "},
+                                            {"checkpoint_every", "0s", "--checkpoint-every "},
+                                            {"scale", "1", "--scale "},
+                                            {"config_dir", "", "--config-dir "}};
     const json_t *options = json_object_get(summary, "options"), *value, *origin;
     const char *workload = json_string_value(json_object_get(options, "workload")), *key;
     struct mr_strbuf s = {0};
@@ -261,7 +269,11 @@ static const char *run_again(struct mr_explanation *x, const json_t *summary)
     json_object_foreach((json_t *)json_object_get(summary, "config"), key, value)
     {
         origin = json_object_get(value, "origin");
-        char *text = json_dumps(json_object_get(value, "value"), JSON_ENCODE_ANY | JSON_COMPACT);
+        char *text =
+            json_dumps(json_object_get(value, "value"), JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
+        size_t len = text ? strlen(text) : 0;
+        if (len > 2 && json_is_real(json_object_get(value, "value")) && !strcmp(text + len - 2, ".0"))
+            text[len - 2] = '\0';
         if (text && json_is_string(origin) && !strcmp(json_string_value(origin), "override"))
             add_word(&s, "", key, text);
         free(text);

@@ -212,11 +212,14 @@ static void own_loader_counts_readers_together(void **state)
     (void)state;
     struct mr_explanation *x = starved(4, 0, 0.3, 0.02, MR_STALL_STORAGE, 8);
     x->facts.framework = "millrace";
-    x->facts.workload = "w.yaml";
+    x->facts.workload = "w.yaml --threads 4 --store \"throttle(latency=1ms, a):posix\" reader.prefetch_size=0 "
+                        "train.epochs=2 reader.read_threads=4";
     advise(x);
     assert_first(x, "PF1");
     assert_near(x->finding[0].saves_s, 7.92, 0.02);
-    assert_non_null(strstr(x->finding[0].command, "millrace run w.yaml reader.read_threads=4 reader.prefetch_size="));
+    assert_non_null(strstr(x->finding[0].command, /* as it was started, and nothing set twice */
+                           "millrace run w.yaml --store \"throttle(latency=1ms, a):posix\" train.epochs=2 "
+                           "reader.read_threads=4 reader.prefetch_size="));
     mr_explanation_free(x);
 }
 
