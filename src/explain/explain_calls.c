@@ -103,8 +103,10 @@ static struct explain_stream *stream_of(struct explain_lane *l, uint32_t file, u
 
 static void follow_read(struct explain_tally *t, struct explain_stream *s, uint64_t offset, uint64_t size)
 {
-    if (s->started && !offset && s->end && s->end >= t->end)
+    if (s->started && (!offset || offset == s->first) && s->end && s->end >= t->end)
         s->started = 0; /* another pass over the file: a first read again */
+    if (!s->started)
+        s->first = offset; /* of this pass: a format's header may have been known */
     if (s->started) {
         int64_t stride = (int64_t)(offset - s->start);
         t->streamed++;

@@ -119,6 +119,7 @@ struct explain_stream {
     uint16_t fd;
     uint8_t started;
     uint64_t at;               /* position of the descriptor */
+    uint64_t first;            /* where the pass began */
     uint64_t end, start, size; /* of the last read: its end, where it began, how long it was */
     int64_t stride;
 };

@@ -123,17 +123,20 @@ static void patterns_are_named_by_stream(void **state)
         call(&w, MR_EV_READ, 0, 4, "/d/strided", t, t + MS / 2, k * 1000000, 4096);
         call(&w, MR_EV_READ, 0, 5, "/d/records", t, t + MS / 2, k * 37 % 64 * 100000, 4096);
         call(&w, MR_EV_READ, 0, 6, "/d/random", t, t + MS / 2, k * 37 % 64 * 100000, (int64_t)(1000 + k * 13));
+        if (k < 3) /* all but the header, once in each epoch */
+            call(&w, MR_EV_READ, 0, 7, "/d/array", t, t + MS / 2, 128, 1000000);
     }
     struct mr_explanation *x = explain(&w, NULL);
     assert_int_equal(file_of(x, "/d/whole")->pattern, MR_PATTERN_WHOLE_FILE);
     assert_true(file_of(x, "/d/halves")->consecutive == file_of(x, "/d/halves")->streamed);
     assert_int_equal(file_of(x, "/d/halves")->pattern, MR_PATTERN_WHOLE_FILE);
+    assert_int_equal(file_of(x, "/d/array")->pattern, MR_PATTERN_WHOLE_FILE);
     assert_int_equal(file_of(x, "/d/strided")->pattern, MR_PATTERN_STRIDED);
     assert_int_equal(file_of(x, "/d/records")->pattern, MR_PATTERN_SHUFFLED_RECORDS);
     assert_int_equal(file_of(x, "/d/random")->pattern, MR_PATTERN_RANDOM);
     assert_int_equal(x->groups, 1);
     assert_string_equal(x->group[0].name, "/d/*");
-    assert_int_equal(x->group[0].files, 5);
+    assert_int_equal(x->group[0].files, 6);
     mr_explanation_free(x);
 }
 
