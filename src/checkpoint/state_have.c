@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #define FILE_PATH (MR_CHECKPOINT_PATH + 256)
 #define PREFIX ".have-"
@@ -21,29 +22,53 @@ void mr_state_tier_folder(const char *tier, uint32_t rank, char out[MR_CHECKPOIN
     snprintf(out, MR_CHECKPOINT_PATH, "%.*s/rank-%05u", MR_CHECKPOINT_FOLDER_MAX, tier, rank);
 }
 
-static int by_size(const void *a, const void *b)
+static int by_step(const void *a, const void *b)
 {
-    const uint64_t *x = a, *y = b;
-    return *x < *y ? -1 : *x > *y;
+    const struct mr_state_had *x = a, *y = b;
+    if (x->step != y->step)
+        return x->step < y->step ? -1 : 1;
+    return x->save < y->save ? -1 : x->save > y->save;
 }
 
-static int add(struct mr_state_have *h, uint64_t step)
+static int add(struct mr_state_have *h, struct mr_state_had what)
 {
-    if (mr_vec_reserve(&h->step, &h->cap, h->n + 1, sizeof(*h->step)) < 0)
+    if (mr_vec_reserve(&h->item, &h->cap, h->n + 1, sizeof(*h->item)) < 0)
         return -ENOMEM;
-    h->step[h->n++] = step;
+    h->item[h->n++] = what;
     return 0;
 }
 
-bool mr_state_have_step(const struct mr_state_have *h, uint64_t step)
+uint64_t mr_state_save_hash(const char *id)
 {
-    return h->n && bsearch(&step, h->step, h->n, sizeof(step), by_size);
+    return XXH3_64bits(id, strlen(id));
+}
+
+static bool has(const struct mr_state_have *h, struct mr_state_had what)
+{
+    return h->n && bsearch(&what, h->item, h->n, sizeof(what), by_step);
+}
+
+bool mr_state_have_step(const struct mr_state_have *h, uint64_t step, const char *id)
+{
+    return has(h, (struct mr_state_had){step, mr_state_save_hash(id)});
 }
 
 void mr_state_have_done(struct mr_state_have *h)
 {
-    free(h->step);
+    free(h->item);
     *h = (struct mr_state_have){0};
+}
+
+static int look_at(const struct mr_save_place *tier, const struct mr_checkpoint_dir *d, struct mr_state_have *h)
+{
+    char dir[MR_CHECKPOINT_PATH];
+    struct mr_checkpoint_list l;
+    mr_checkpoint_dir_path(tier->at.folder, d->step, d->kind, dir);
+    if (mr_checkpoint_read_list(&tier->at, dir, &l, NULL))
+        return 0; /* damaged: as if it were not there */
+    int rc = add(h, (struct mr_state_had){d->step, mr_state_save_hash(l.save)});
+    mr_checkpoint_list_done(&l);
+    return rc;
 }
 
 /* What this rank has, in any tier. */
@@ -56,15 +81,15 @@ static int look(const struct mr_save_place *const *tier, size_t tiers, struct mr
             continue; /* nothing there yet */
         for (size_t k = 0; k < d.n && !rc; k++)
             if (mr_checkpoint_dirs_usable(&d, k))
-                rc = add(h, d.item[k].step);
+                rc = look_at(tier[i], &d.item[k], h);
         mr_checkpoint_dirs_done(&d);
     }
     if (h->n)
-        qsort(h->step, h->n, sizeof(*h->step), by_size);
+        qsort(h->item, h->n, sizeof(*h->item), by_step);
     size_t n = 0;
     for (size_t i = 0; i < h->n; i++)
-        if (!n || h->step[n - 1] != h->step[i])
-            h->step[n++] = h->step[i];
+        if (!n || by_step(&h->item[n - 1], &h->item[i]) != 0)
+            h->item[n++] = h->item[i];
     h->n = n;
     return rc;
 }
@@ -77,13 +102,14 @@ static void file_of(const char *dir, uint32_t rank, char out[FILE_PATH])
 static int say(const struct mr_save_place *final, const char *dir, const struct mr_state_have *h, struct mr_error *err)
 {
     char path[FILE_PATH];
-    size_t cap = h->n * 24 + 1, len = 0;
+    size_t cap = h->n * 48 + 1, len = 0;
     char *text = malloc(cap);
     if (!text)
         return mr_error_set(err, -ENOMEM, "cannot list checkpoints");
     text[0] = '\0';
     for (size_t i = 0; i < h->n; i++)
-        len += (size_t)snprintf(text + len, cap - len, "%" PRIu64 "\n", h->step[i]);
+        len +=
+            (size_t)snprintf(text + len, cap - len, "%" PRIu64 " %016" PRIx64 "\n", h->item[i].step, h->item[i].save);
     file_of(dir, final->rank, path);
     int rc = mr_store_mkdirs(final->at.store, dir, err);
     if (!rc)
@@ -98,14 +124,18 @@ static void keep_common(struct mr_state_have *h, char *text)
     struct mr_state_have theirs = {0};
     char *save = NULL;
     size_t n = 0;
-    for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
-        if (add(&theirs, strtoull(line, NULL, 10)))
+    for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        char *rest;
+        struct mr_state_had what = {.step = strtoull(line, &rest, 10)};
+        what.save = strtoull(rest, NULL, 16);
+        if (add(&theirs, what))
             theirs.n = 0; /* without memory nothing is common */
+    }
     for (size_t i = 0; i < h->n; i++)
-        if (mr_state_have_step(&theirs, h->step[i]))
-            h->step[n++] = h->step[i];
+        if (has(&theirs, h->item[i]))
+            h->item[n++] = h->item[i];
     h->n = n;
-    free(theirs.step);
+    free(theirs.item);
 }
 
 static int hear(const struct mr_save_place *final, const char *dir, uint32_t rank, uint64_t until_ns,

@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -48,41 +49,58 @@ static int open_all(const struct mr_saver_params *p, struct near *r, struct mr_e
 }
 
 /* The newest usable one there, if any. */
-static bool newest_in(const struct mr_save_place *at, uint64_t *step)
+static bool newest_in(const struct mr_save_place *at, struct mr_state_had *out)
 {
-    struct mr_checkpoint_dirs d = {0};
-    bool found = false;
-    if (mr_checkpoint_dirs_read(at->at.store, at->at.folder, &d, NULL))
+    char dir[MR_CHECKPOINT_PATH];
+    struct mr_checkpoint_list l;
+    if (mr_checkpoint_find(at->at.store, at->at.folder, UINT64_MAX, dir, NULL))
         return false;
-    for (size_t i = d.n; i-- > 0 && !found;)
-        if (mr_checkpoint_dirs_usable(&d, i)) {
-            *step = d.item[i].step;
-            found = true;
-        }
-    mr_checkpoint_dirs_done(&d);
-    return found;
+    const char *name = strrchr(dir, '/');
+    out->step = strtoull(name + strlen("/step-"), NULL, 10);
+    out->save = 0; /* damaged: its load says so */
+    if (mr_checkpoint_read_list(&at->at, dir, &l, NULL))
+        return true;
+    out->save = mr_state_save_hash(l.save);
+    mr_checkpoint_list_done(&l);
+    return true;
 }
 
-static bool has(const struct mr_save_place *at, uint64_t step)
+static bool has(const struct mr_save_place *at, const struct mr_state_had *what)
 {
-    char path[MR_CHECKPOINT_PATH];
-    return mr_checkpoint_find(at->at.store, at->at.folder, step, path, NULL) == 0;
+    char dir[MR_CHECKPOINT_PATH];
+    struct mr_checkpoint_list l;
+    if (mr_checkpoint_find(at->at.store, at->at.folder, what->step, dir, NULL) ||
+        mr_checkpoint_read_list(&at->at, dir, &l, NULL))
+        return false;
+    bool same = mr_state_save_hash(l.save) == what->save;
+    mr_checkpoint_list_done(&l);
+    return same;
 }
 
+static bool is_common(const struct mr_state_have *common, const struct mr_state_had *what)
+{
+    for (size_t i = 0; i < common->n; i++)
+        if (common->item[i].step == what->step && common->item[i].save == what->save)
+            return true;
+    return false;
+}
+
+/* Of a step that is in the folder and, of another save, in the tiers, those have the later one: it is not drained. */
 static int choose(struct near *r, const struct mr_state_have *common, uint64_t *step, size_t *place,
                   struct mr_error *err)
 {
-    uint64_t newest;
+    struct mr_state_had newest;
     bool there = newest_in(&r->final, &newest);
-    if (common->n && (!there || common->step[common->n - 1] > newest)) {
-        newest = common->step[common->n - 1];
+    if (common->n && (!there || common->item[common->n - 1].step > newest.step ||
+                      (common->item[common->n - 1].step == newest.step && !is_common(common, &newest)))) {
+        newest = common->item[common->n - 1];
         there = true;
     }
     if (!there)
         return mr_error_plain(err, MR_E_INCOMPLETE, "there is no complete checkpoint in '%s' or the tiers before it",
                               r->final.at.folder);
-    *step = newest;
-    for (*place = 0; *place < r->n && !has(&r->tier[*place], newest); ++*place)
+    *step = newest.step;
+    for (*place = 0; *place < r->n && !has(&r->tier[*place], &newest); ++*place)
         ;
     return 0;
 }

@@ -26,6 +26,7 @@
 #define POLL_FIRST_NS (200 * 1000ull)
 #define POLL_LAST_NS (50 * 1000 * 1000ull)
 #define FAIL_MAX 4096
+#define PATIENCE_LEAST 20 /* of the timeout: for a rank that is back */
 
 void mr_save_file_name(uint32_t rank, const char *ending, char out[64])
 {
@@ -58,9 +59,15 @@ struct polling {
     uint64_t pause_ns, deadline_ns;
 };
 
-static struct polling start_polling(const struct mr_save_place *p)
+static struct polling start_polling(const struct mr_save_place *p, const struct mr_save *s)
 {
-    return (struct polling){POLL_FIRST_NS, mr_now_ns() + p->timeout_ns};
+    return (struct polling){POLL_FIRST_NS, mr_now_ns() + (s->patience_ns ? s->patience_ns : p->timeout_ns)};
+}
+
+uint64_t mr_save_patience(const struct mr_save_place *p, uint64_t made_ns)
+{
+    uint64_t now = mr_now_ns(), until = made_ns + p->timeout_ns, least = p->timeout_ns / PATIENCE_LEAST;
+    return until > now + least ? until - now : least;
 }
 
 /* 0 to look again; MR_E_TIMEOUT, MR_E_INTERRUPTED. */
@@ -98,7 +105,7 @@ static int read_failure(const struct mr_save_place *p, const char *dir, uint32_t
 /* What the leader leaves of a save it gave up, in the folder above: who waits for its beginning or its end learns. */
 static void failed_path(const struct mr_save_place *p, const struct mr_save *s, char out[FILE_PATH])
 {
-    snprintf(out, FILE_PATH, "%s/.failed-%s", p->at.folder, s->id);
+    snprintf(out, FILE_PATH, "%s/.failed-%s%s", p->at.folder, s->id, s->by);
 }
 
 static int leader_failed(const struct mr_save_place *p, const struct mr_save *s, struct mr_error *err)
@@ -146,7 +153,7 @@ void mr_save_forget_failures(const struct mr_save_place *p)
 
 static void marker_of(const char *tmp, const struct mr_save *s, char out[FILE_PATH])
 {
-    snprintf(out, FILE_PATH, "%s/begin-%s", tmp, s->id);
+    snprintf(out, FILE_PATH, "%s/begin-%s%s", tmp, s->id, s->by);
 }
 
 static int put_file(const struct mr_save_place *p, const char *path, const void *data, size_t len, bool durable,
@@ -165,7 +172,7 @@ static int put_file(const struct mr_save_place *p, const char *path, const void 
 static int wait_for_begin(const struct mr_save_place *p, const struct mr_save *s, const char *marker,
                           struct mr_error *err)
 {
-    struct polling w = start_polling(p);
+    struct polling w = start_polling(p, s);
     while (!is_there(p, marker)) {
         int rc = leader_failed(p, s, err);
         if (rc)
@@ -198,6 +205,7 @@ int mr_save_begin(const struct mr_save_place *p, struct mr_save *s, struct mr_er
             rc = put_file(p, path, "", 0, false, err);
     } else {
         rc = wait_for_begin(p, s, path, err);
+        s->leader_is_gone = rc != 0;
     }
     in_folder(tmp, p->rank, MR_SAVE_TENSORS, path);
     unsigned flags = MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_EXCLUSIVE | (p->direct ? MR_OBJ_DIRECT : 0);
@@ -320,7 +328,7 @@ static int hand_over(const struct mr_save_place *p, const char *tmp, const struc
 static int wait_for_name(const struct mr_save_place *p, struct mr_save *s, const char *tmp, struct mr_error *err)
 {
     char final[MR_CHECKPOINT_PATH];
-    struct polling w = start_polling(p);
+    struct polling w = start_polling(p, s);
     mr_checkpoint_dir_path(p->at.folder, s->step, MR_CHECKPOINT_COMPLETE, final);
     for (;;) {
         struct mr_checkpoint_list l;
@@ -349,7 +357,7 @@ static int wait_for_name(const struct mr_save_place *p, struct mr_save *s, const
 
 static int wait_for_parts(const struct mr_save_place *p, const struct mr_save *s, const char *tmp, struct mr_error *err)
 {
-    struct polling w = start_polling(p);
+    struct polling w = start_polling(p, s);
     for (uint32_t r = 1; p->at.shared && r < p->world; r++) {
         char part[FILE_PATH];
         in_folder(tmp, r, ".part", part);
@@ -432,6 +440,8 @@ void mr_save_abandon(const struct mr_save_place *p, struct mr_save *s, const str
         mr_checkpoint_dir_remove(p->at.store, tmp, NULL);
         return;
     }
+    if (s->leader_is_gone)
+        return;
     marker_of(tmp, s, path); /* before it is there, the word would be lost and the leader wait for its whole time */
     if (wait_for_begin(p, s, path, NULL))
         return;

@@ -20,11 +20,14 @@ struct mr_save_place {
 struct mr_save {
     uint64_t step, bytes; /* of the file */
     char id[64];          /* which save of which job: the same on all ranks */
-    uint64_t *sum;        /* XXH3-64 of each chunk */
+    char by[72];   /* which job drains it, "" for a save: a job before may have left the marks of its own drain */
+    uint64_t *sum; /* XXH3-64 of each chunk */
     size_t chunks;
     char *json, *loader; /* NULL: none */
     struct mr_object *file;
-    uint64_t durable_ns; /* when it had its name; 0 before */
+    uint64_t durable_ns;  /* when it had its name; 0 before */
+    uint64_t patience_ns; /* for how long other ranks are waited for; 0: the place's timeout */
+    bool leader_is_gone;  /* it did not begin this save: nothing is said to it, either */
 };
 
 /* Leader: clears what a killed save left and opens the folder for all ranks. Others: wait for that. Then the rank's
@@ -35,6 +38,10 @@ int mr_save_begin(const struct mr_save_place *p, struct mr_save *s, struct mr_er
 int mr_save_commit(const struct mr_save_place *p, struct mr_save *s, struct mr_error *err);
 /* A save that failed before it was complete: tells the other ranks `why` and leaves nothing. */
 void mr_save_abandon(const struct mr_save_place *p, struct mr_save *s, const struct mr_error *why);
+
+/* How long a save that was made at `made_ns` waits for other ranks after the one before it had waited in vain: the rest
+ * of the timeout. Saves that had queued up behind a dead rank do not cost the whole timeout each. */
+uint64_t mr_save_patience(const struct mr_save_place *p, uint64_t made_ns);
 
 /* Leader, when the job begins: removes what earlier jobs said of saves that failed. */
 void mr_save_forget_failures(const struct mr_save_place *p);

@@ -99,7 +99,8 @@ struct mr_saver {
     pthread_cond_t changed;   /* anything below */
     struct job *first, *last; /* oldest and newest save that are not over */
     bool closing, ending;
-    uint64_t end_ns; /* of `ender`: mr_saver_end_within */
+    bool rank_is_late; /* the last save but those that failed here waited for another rank in vain */
+    uint64_t end_ns;   /* of `ender`: mr_saver_end_within */
     pthread_t ender;
     uint64_t next_write_ns; /* bytes_per_s: when the next may begin */
     MR_VEC(struct mr_saved) over;
@@ -153,11 +154,19 @@ static void fail(struct job *j, int code, const struct mr_error *why)
     j->why = *why;
 }
 
+/* The lock is held. */
+static void set_patience(const struct mr_saver *s, struct job *j)
+{
+    if (s->rank_is_late && !j->save.patience_ns)
+        j->save.patience_ns = mr_save_patience(&s->place, j->start_ns);
+}
+
 /* The lock is held, and let go meanwhile. */
 static void open_file(struct mr_saver *s, struct job *j)
 {
     struct mr_error why;
     j->file = OPENING;
+    set_patience(s, j);
     pthread_mutex_unlock(&s->lock);
     if (s->tiers)
         j->at = mr_state_tiers_place(s->tiers, j->save.step, j->save.bytes);
@@ -222,6 +231,7 @@ static void end_job(struct mr_saver *s, struct job *j)
     struct mr_error why;
     int rc = j->code;
     j->committing = true;
+    set_patience(s, j);
     pthread_mutex_unlock(&s->lock);
     if (rc)
         mr_save_abandon(j->at, &j->save, &j->why);
@@ -232,6 +242,8 @@ static void end_job(struct mr_saver *s, struct job *j)
     pthread_mutex_lock(&s->lock);
     if (rc)
         fail(j, rc, &why);
+    if (!rc || rc == MR_E_TIMEOUT)
+        s->rank_is_late = rc != 0;
     if (rc && !s->code && !j->told) {
         s->code = rc;
         s->why = j->why;
@@ -296,6 +308,8 @@ static int lock_folder(struct mr_saver *s, struct mr_error *err)
     bool ours = s->lock_fd < 0 || fcntl(s->lock_fd, F_OFD_SETLK, &whole) == 0 || (errno != EAGAIN && errno != EACCES);
     if (ours) { /* or a store without such files, a file system without locks: nobody can tell */
         mr_save_forget_failures(&s->place);
+        /* What a killed job left, before another rank takes it for this one's; the first save tells of errors. */
+        mr_checkpoint_folder_repair(s->place.at.store, s->place.at.folder, NULL);
         return 0;
     }
     close(s->lock_fd);

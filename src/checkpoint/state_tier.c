@@ -46,6 +46,7 @@ struct mr_state_tiers {
     struct tier tier[MR_SAVER_TIERS];
     size_t n;
     char job[64];
+    bool rank_is_late; /* of the drain's thread: the last drain to the final folder waited for another rank in vain */
     atomic_bool cut;
     pthread_t thread;
     bool running;
@@ -280,6 +281,9 @@ static int drain_one(struct mr_state_tiers *t, const struct held *h, const struc
     char dir[MR_CHECKPOINT_PATH];
     struct mr_save s = {.step = h->step};
     snprintf(s.id, sizeof s.id, "%s", h->id);
+    snprintf(s.by, sizeof s.by, "-%s", t->job);
+    if (t->rank_is_late)
+        s.patience_ns = mr_save_patience(to, 0);
     mr_checkpoint_dir_path(from->at.folder, h->step, MR_CHECKPOINT_COMPLETE, dir);
     int rc = read_parts(from, dir, &s, err);
     if (!rc)
@@ -289,6 +293,8 @@ static int drain_one(struct mr_state_tiers *t, const struct held *h, const struc
     } else {
         rc = mr_save_commit(to, &s, err);
     }
+    if (to == &t->out && (!rc || rc == MR_E_TIMEOUT))
+        t->rank_is_late = rc != 0;
     free(s.sum);
     free(s.json);
     free(s.loader);
@@ -415,7 +421,7 @@ static void recover_one(struct mr_state_tiers *t, size_t i, uint64_t step, const
         later = is_in(&t->tier[k].place, step, l.save);
     snprintf(h.id, sizeof h.id, "%s", l.save);
     mr_checkpoint_list_done(&l);
-    enum stage stage = later || !mr_state_have_step(common, step) ? DRAINED : WAITING;
+    enum stage stage = later || !mr_state_have_step(common, step, h.id) ? DRAINED : WAITING;
     pthread_mutex_lock(&t->lock);
     if (hold(at, &h, stage))
         mr_log(MR_LOG_WARN, "step %" PRIu64 " stays in '%s': no memory", step, at->place.at.folder);

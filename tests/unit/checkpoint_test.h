@@ -44,12 +44,6 @@ static inline int ct_teardown(void **state)
     return nftw(ct_dir, ct_remove, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* How often a test kills: some in make test, many in make test-full. */
-static inline unsigned ct_kills(unsigned some, unsigned many)
-{
-    return getenv("MR_TEST_FULL") ? many : some;
-}
-
 static inline struct mr_checkpoint_file ct_file(const char *name, uint64_t bytes)
 {
     struct mr_checkpoint_file f = {.bytes = bytes};

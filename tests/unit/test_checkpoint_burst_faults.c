@@ -1,6 +1,5 @@
-/* Any call fails, on either side: saves succeed all the same, drains tell, nothing is torn or lost. And a job with a
- * burst buffer is killed at any moment: the final folder holds complete checkpoints and temporary ones, never a torn
- * one; nothing that a save reported is lost; the next run finishes the drain. */
+/* Any call fails, on either side: saves succeed all the same, drains tell, nothing is torn or lost. (Kills:
+ * test_checkpoint_kills.) */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,8 +10,6 @@
 
 #include "base/rng.h"
 #include "unit/checkpoint_burst_test.h"
-
-/* ---- any call fails ---- */
 
 /* Two saves and their drains make about so many calls of a kind; which comes when depends on the threads. */
 #define CALLS 18
@@ -96,89 +93,10 @@ static void burst_survives_any_call_failing_on_either_side(void **state)
     }
 }
 
-/* ---- killed ---- */
-
-static struct mr_checkpointer *open_on(bool burst)
-{
-    struct mr_checkpointer *c;
-    struct mr_error e = {0};
-    char folder[320], buffer[320];
-    snprintf(folder, sizeof folder, "%s/final", ct_dir);
-    snprintf(buffer, sizeof buffer, "%s/burst", ct_dir);
-    struct mr_checkpoint_params p = {.folder = folder,
-                                     .world = 1,
-                                     .fsync = true,
-                                     .buffer_bytes = 4096,
-                                     .random_content = true,
-                                     .keep_last = burst ? 3 : 0,
-                                     .burst_folder = burst ? buffer : NULL,
-                                     .burst_bytes = 4 * BYTES};
-    if (mr_checkpointer_open(&p, &c, &e))
-        fail_msg("%s", e.message);
-    return c;
-}
-
-static struct mr_checkpointer *open_burst(void)
-{
-    return open_on(true);
-}
-
-/* Every folder with a final name holds all that its list says. */
-static void expect_whole(uint64_t round)
-{
-    char folder[320];
-    struct mr_checkpointer *c = open_on(false);
-    struct mr_checkpoint_result r;
-    struct mr_error e = {0};
-    snprintf(folder, sizeof folder, "%s/final", ct_dir);
-    DIR *d = opendir(folder);
-    for (const struct dirent *x; d && (x = readdir(d));) {
-        unsigned long long step;
-        char rest;
-        if (sscanf(x->d_name, "step-%llu%c", &step, &rest) != 1)
-            continue;
-        if (mr_checkpoint_load(c, step, 0, &r, &e) || r.files != FILES)
-            fail_msg("round %llu: step %llu is torn: %s", (unsigned long long)round, step, e.message);
-    }
-    if (d)
-        closedir(d);
-    mr_checkpointer_close(c);
-}
-
-static void burst_killed_at_any_moment_tears_and_loses_nothing(void **state)
-{
-    (void)state;
-    unsigned unfinished = 0;
-    for (uint64_t round = 0; round < ct_kills(30, 250); round++) {
-        uint64_t done =
-                     ct_save_and_kill(open_burst, files, FILES, (unsigned)(mr_rng_at(2, MR_RNG_FAULT, round) % 30000)),
-                 step = 0;
-        assert_true(done > 0);
-        expect_whole(round);
-        struct mr_checkpointer *c = open_on(true);
-        struct mr_checkpoint_result r;
-        struct mr_error e = {0};
-        if (mr_checkpoint_newest(c, &step, &e) || step < done)
-            fail_msg("round %llu: %llu was saved, the newest is %llu: %s", (unsigned long long)round,
-                     (unsigned long long)done, (unsigned long long)step, e.message);
-        if (round % 2) { /* otherwise the next job finds it as it is */
-            unfinished += mr_checkpoint_recover(c);
-            if (mr_checkpoint_drain(c, &e) || mr_checkpoint_buffered(c) || mr_checkpoint_load(c, UINT64_MAX, 0, &r, &e))
-                fail_msg("round %llu: %s", (unsigned long long)round, e.message);
-            assert_false(r.buffered);
-            assert_int_equal(r.files, FILES);
-        }
-        mr_checkpointer_close(c);
-    }
-    assert_true(unfinished > 0); /* or the test has met no drain */
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(burst_survives_any_call_failing_on_either_side),
-        cmocka_unit_test_setup_teardown(burst_killed_at_any_moment_tears_and_loses_nothing, ct_setup_in_memory,
-                                        ct_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

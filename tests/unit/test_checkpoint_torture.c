@@ -1,5 +1,5 @@
-/* Checkpoints when things go wrong: every storage call fails once in turn; the process is killed at any moment; memory
- * stays bounded. Whatever happens, a complete checkpoint loads afterwards. */
+/* Checkpoints when things go wrong: every storage call fails once in turn; memory stays bounded (kills:
+ * test_checkpoint_kills). Whatever happens, a complete checkpoint loads afterwards. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -121,29 +121,6 @@ static void checkpoint_load_reports_failing_reads(void **state)
     mr_checkpointer_close(c);
 }
 
-static struct mr_checkpointer *open_keeping_two(void)
-{
-    return open_on("posix", 2);
-}
-
-static void checkpoint_killed_at_any_moment_leaves_one_that_loads(void **state)
-{
-    (void)state;
-    for (uint64_t round = 0; round < ct_kills(30, 250); round++) {
-        uint64_t step, done = ct_save_and_kill(open_keeping_two, files, FILES,
-                                               (unsigned)(mr_rng_at(1, MR_RNG_FAULT, round) % 30000));
-        assert_true(done > 0);
-        struct mr_checkpointer *c = open_on("posix", 0);
-        struct mr_checkpoint_result r;
-        struct mr_error e = {0};
-        if (mr_checkpoint_newest(c, &step, &e) || step < done || mr_checkpoint_load(c, UINT64_MAX, 0, &r, &e))
-            fail_msg("round %llu, %llu was saved: %s", (unsigned long long)round, (unsigned long long)done, e.message);
-        assert_int_equal(r.files, FILES);
-        mr_checkpointer_close(c);
-    }
-    expect_sound(1, "all kills");
-}
-
 static void checkpoint_memory_does_not_grow_with_size(void **state)
 {
     (void)state;
@@ -174,7 +151,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(checkpoint_survives_any_call_failing),
         T(checkpoint_load_reports_failing_reads),
-        T(checkpoint_killed_at_any_moment_leaves_one_that_loads),
         cmocka_unit_test(checkpoint_memory_does_not_grow_with_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -481,94 +481,6 @@ static void state_survives_any_call_failing(void **unused)
     assert_int_equal(ct_setup(NULL), 0);
 }
 
-/* A child saves until it is killed; whatever it had told to be durable is there, whole. */
-static void state_survives_kills(void **unused)
-{
-    (void)unused;
-    unsigned kills = ct_kills(25, 1000);
-    uint64_t known = 0;
-    for (unsigned k = 0; k < kills; k++) {
-        int ends[2];
-        uint64_t step;
-        assert_int_equal(pipe(ends), 0);
-        fflush(NULL);
-        pid_t child = fork();
-        if (child == 0) {
-            struct mr_saver_params p = params();
-            struct mr_error e = {0};
-            p.keep_last = 2;
-            struct mr_saver *s = open_saver(&p);
-            for (step = known + 1;; step++) {
-                struct mr_saved done;
-                if (save_step(s, step, &e) || (step % 3 == 0 && mr_saver_wait(s, MR_ALL_STEPS, &e)))
-                    _exit(1);
-                if (mr_saver_last(s, &done) && write(ends[1], &done.step, sizeof done.step) != sizeof done.step)
-                    _exit(1);
-            }
-        }
-        close(ends[1]);
-        if (read(ends[0], &step, sizeof step) == sizeof step)
-            known = step;
-        usleep((useconds_t)(mr_mix64(k) % 20000));
-        kill(child, SIGKILL);
-        waitpid(child, NULL, 0);
-        while (read(ends[0], &step, sizeof step) == sizeof step)
-            known = step;
-        close(ends[0]);
-        known = expect_sound(known, "a kill");
-    }
-}
-
-/* One of two ranks is killed, at any moment of its save: the other learns it after its time, the checkpoints before
- * stay, and what has the name of a checkpoint is whole on both. */
-static void state_survives_a_killed_rank(void **unused)
-{
-    (void)unused;
-    for (unsigned k = 0; k < ct_kills(3, 60); k++) {
-        char job[32];
-        uint64_t first = 10 * k + 1;
-        pid_t child[2];
-        snprintf(job, sizeof job, "kill %u", k);
-        fflush(NULL);
-        for (uint32_t rank = 0; rank < 2; rank++) {
-            child[rank] = fork();
-            if (child[rank])
-                continue;
-            struct mr_saver_params p = params();
-            struct mr_error e = {0};
-            p.rank = rank, p.world = 2, p.job = job, p.commit_timeout_s = 1, p.keep_last = 2;
-            struct mr_saver *s = open_saver(&p);
-            int rc = 0;
-            for (uint64_t step = first; step < first + 8 && !rc; step++)
-                rc = save_step(s, step, &e);
-            int closed = mr_saver_close(s, rc ? NULL : &e);
-            _exit(rc || closed ? 3 : 0);
-        }
-        uint32_t victim = k % 2;
-        usleep((useconds_t)(mr_mix64(k + 7) % 60000));
-        kill(child[victim], SIGKILL);
-        int status;
-        for (int i = 0; i < 2; i++)
-            assert_int_equal(waitpid(child[i], &status, 0), child[i]);
-        struct mr_state_reader *r;
-        struct mr_error e = {0};
-        struct mr_state_params q = {.size = sizeof q, .folder = ct_dir, .step = MR_ALL_STEPS};
-        int rc = mr_state_open(&q, &r, &e);
-        if (rc == MR_E_INCOMPLETE)
-            continue; /* before the first */
-        if (rc)
-            fail_msg("after the kill of rank %u: %s", victim, e.message);
-        uint64_t n = 300000, *v = malloc(n * sizeof(*v));
-        for (size_t i = 0; i < 2; i++) {
-            if (mr_state_read(r, &(struct mr_state_range){i, 0, n * sizeof(*v), v, 0}, 1, &e))
-                fail_msg("after the kill of rank %u: %s", victim, e.message);
-            assert_int_equal(v[n - 1], mr_state_step(r) + n - 1);
-        }
-        mr_state_close(r);
-        free(v);
-    }
-}
-
 static void flip(const char *file, long at)
 {
     char path[512];
@@ -645,8 +557,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(state_of_ranks_with_a_failing_one, ct_setup, ct_teardown),
         cmocka_unit_test_setup_teardown(state_copied_behind, ct_setup, ct_teardown),
         cmocka_unit_test_teardown(state_survives_any_call_failing, ct_teardown),
-        cmocka_unit_test_setup_teardown(state_survives_kills, ct_setup, ct_teardown),
-        cmocka_unit_test_setup_teardown(state_survives_a_killed_rank, ct_setup, ct_teardown),
         cmocka_unit_test_setup_teardown(state_that_was_damaged_is_refused, ct_setup, ct_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -364,6 +364,41 @@ static void tiers_of_ranks(void **unused)
     assert_int_equal(ct_count(final_dir, ".tmp"), 0);
 }
 
+/* A step that ranks have of different jobs is no common one: they would load one state each. Nor is it drained. */
+static void tiers_do_not_mix_saves(void **unused)
+{
+    (void)unused;
+    struct rank r[3] = {0};
+    char command[700];
+    for (int i = 0; i < 3; i++)
+        r[i] = (struct rank){.first = 1, .last = 1, .job = "a"};
+    run_ranks(r, rank_saves);
+    for (int i = 0; i < 3; i++)
+        r[i] = (struct rank){.first = 2,
+                             .last = 2,
+                             .job = "b",
+                             .store = "fault(every=1,op=write,path=*final*.safetensors,error=EIO):posix"};
+    run_ranks(r, rank_saves);
+    expect_all(r, "c", 2, (size_t[]){0, 0, 0});
+    for (int i = 0; i < 2; i++) {
+        snprintf(command, sizeof command,
+                 "sed -i 's/\"save\": *\"[^\"]*\"/\"save\":\"of another job\"/' "
+                 "%s/rank-00001/step-000000000002/checkpoint.json",
+                 tier_dir[i]);
+        assert_int_equal(system(command), 0);
+    }
+    expect_all(r, "d", 1, (size_t[]){1, 1, 1}); /* the first tier keeps only the last */
+    for (int i = 0; i < 3; i++)
+        r[i] = (struct rank){.first = 3, .last = 3, .job = "e"};
+    run_ranks(r, rank_saves);
+    for (int i = 0; i < 3; i++)
+        if (r[i].code)
+            fail_msg("rank %d: %s", i, r[i].err.message);
+    expect_all(r, "f", 3, (size_t[]){0, 0, 0});
+    snprintf(command, sizeof command, "test ! -e %s/step-000000000002", final_dir);
+    assert_int_equal(system(command), 0);
+}
+
 /* ---- faults ---- */
 
 static void tiers_survive_any_call_failing(void **unused)
@@ -409,49 +444,6 @@ static void tiers_survive_any_call_failing(void **unused)
         }
     }
     assert_int_equal(setup(NULL), 0);
-}
-
-/* A child saves until it is killed; what it was told to be in the first tier loads, from one tier or the other. */
-static void tiers_survive_kills(void **unused)
-{
-    (void)unused;
-    unsigned kills = ct_kills(15, 300);
-    uint64_t known = 0;
-    struct mr_saver_params p = params();
-    p.keep_last = 2;
-    tiers[0].capacity = 3 * BYTES;
-    for (unsigned k = 0; k < kills; k++) {
-        int ends[2];
-        uint64_t step;
-        size_t place;
-        assert_int_equal(pipe(ends), 0);
-        fflush(NULL);
-        pid_t child = fork();
-        if (child == 0) {
-            struct mr_error e = {0};
-            struct mr_saver *s = open_saver(&p);
-            for (step = known + 1;; step++) {
-                struct mr_saved done;
-                if (save_step(s, step, &e) || (step % 5 == 0 && mr_saver_wait(s, MR_ALL_STEPS, &e)))
-                    _exit(1);
-                if (mr_saver_last(s, &done) && write(ends[1], &done.step, sizeof done.step) != sizeof done.step)
-                    _exit(1);
-            }
-        }
-        close(ends[1]);
-        if (read(ends[0], &step, sizeof step) == sizeof step)
-            known = step;
-        usleep((useconds_t)(mr_mix64(k + 99) % 30000));
-        kill(child, SIGKILL);
-        waitpid(child, NULL, 0);
-        while (read(ends[0], &step, sizeof step) == sizeof step)
-            known = step;
-        close(ends[0]);
-        step = expect_nearest(&p, &place, "a kill");
-        if (step < known)
-            fail_msg("newest is %llu, want %llu", (unsigned long long)step, (unsigned long long)known);
-        known = step;
-    }
 }
 
 /* ---- the pace ---- */
@@ -504,8 +496,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(tiers_that_fail_are_gone_around, setup, ct_teardown),
         cmocka_unit_test_setup_teardown(tiers_end_in_time, setup, ct_teardown),
         cmocka_unit_test_setup_teardown(tiers_of_ranks, setup, ct_teardown),
+        cmocka_unit_test_setup_teardown(tiers_do_not_mix_saves, setup, ct_teardown),
         cmocka_unit_test_teardown(tiers_survive_any_call_failing, ct_teardown),
-        cmocka_unit_test_setup_teardown(tiers_survive_kills, setup, ct_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
