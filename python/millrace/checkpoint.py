@@ -28,9 +28,11 @@ import collections
 import json
 import math
 import os
+import re
 import signal
 import sys
 import time
+import uuid
 import weakref
 from typing import Any, Optional
 
@@ -327,12 +329,33 @@ def _fence_all(*_: Any) -> None:
             s.fence()
 
 
-def _who(rank: Optional[int], world: Optional[int], job: Optional[str]) -> tuple:
-    """Rank, world and job, by torchrun's variables where they are not given."""
+_jobs: dict = {}  # how many names were made for a folder and purpose: the same on all ranks
+
+
+def _common_job(rank: int, purpose: str) -> Optional[str]:
+    """A name that no other job has, by the process group's store: nothing collective. None: there is no process group."""
+    torch = sys.modules.get("torch")
+    dist = getattr(torch, "distributed", None)
+    if dist is None or not dist.is_available() or not dist.is_initialized():
+        return None
+    try:
+        store = dist.distributed_c10d._get_default_store()
+    except (AttributeError, RuntimeError, ValueError):
+        return None
+    _jobs[purpose] = _jobs.get(purpose, 0) + 1
+    key = f"millrace/{purpose}/{_jobs[purpose]}"
+    if rank == 0:
+        store.set(key, uuid.uuid4().hex)
+    return store.get(key).decode()
+
+
+def _who(rank: Optional[int], world: Optional[int], job: Optional[str], purpose: str) -> tuple:
+    """Rank, world and job, by torchrun's variables where they are not given. A run's id and port are those of the run before, where nobody chose them: a process
+    group knows better."""
     env = os.environ
     if rank is None and world is None and "RANK" in env and "WORLD_SIZE" in env:
         rank, world = int(env["RANK"]), int(env["WORLD_SIZE"])
-        job = job or ":".join((env.get("TORCHELASTIC_RUN_ID", ""), env.get("MASTER_ADDR", ""), env.get("MASTER_PORT", ""),
+        job = job or (_common_job(rank, purpose) if world > 1 else None) or ":".join((env.get("TORCHELASTIC_RUN_ID", ""), env.get("MASTER_ADDR", ""), env.get("MASTER_PORT", ""),
                                env.get("TORCHELASTIC_RESTART_COUNT", "0")))
     return rank or 0, world or 1, job
 
@@ -355,7 +378,7 @@ class Saver:
     def __init__(self, folder: "str | os.PathLike", *, rank: Optional[int] = None, world: Optional[int] = None, job: Optional[str] = None, keep_last: int = 0,
                  fsync: bool = True, direct: bool = True, ring_bytes: int = 0, copy_threads: int = 0, write_threads: int = 0, bytes_per_s: int = 0,
                  commit_timeout_s: int = 0, tiers: "list | tuple" = (), drain_bytes_per_s: int = 0):
-        rank, world, job = _who(rank, world, job)
+        rank, world, job = _who(rank, world, job, f"save/{os.path.abspath(os.fspath(folder))}")
         self.folder = os.fspath(folder)
         self._core = _core.Saver(self.folder, job, rank, world, fsync, direct, copy_threads, write_threads, ring_bytes, keep_last, bytes_per_s,
                                  commit_timeout_s, _tiers(tiers), drain_bytes_per_s)
@@ -573,6 +596,15 @@ def _from_tiers(folder: str, tiers: Any, job: Optional[str], rank: int, world: i
             sys.stderr.write(f"millrace: step {step} in '{at}' cannot be used, the next tier is: {error}\n")
 
 
+def _step_folder(folder: str, step: Optional[int]) -> tuple:
+    """FOLDER/step-N as well, where that is one of ours."""
+    path = folder.rstrip("/")
+    named = re.fullmatch(r"step-(\d{12,})", os.path.basename(path))
+    if step is not None or named is None or not os.path.isfile(os.path.join(path, "checkpoint.json")):
+        return folder, step
+    return os.path.dirname(path) or ".", int(named.group(1))
+
+
 def load(folder: "str | os.PathLike", step: Optional[int] = None, *, rank: Optional[int] = None, map_location: Any = None, what: str = "state",
          like: Any = _FREE, threads: int = 0, direct: bool = True, tiers: "list | tuple" = (), job: Optional[str] = None, world: Optional[int] = None) -> Any:
     """The state of the newest complete checkpoint, or of `step`, as it was given to `save`. Every byte is compared with its checksum.
@@ -588,10 +620,11 @@ def load(folder: "str | os.PathLike", step: Optional[int] = None, *, rank: Optio
     if tiers:
         if step is not None:
             raise TypeError("either `step` or `tiers`: with tiers the newest that all ranks have is loaded")
-        rank, world, job = _who(rank, world, job)
+        rank, world, job = _who(rank, world, job, f"load/{os.path.abspath(os.fspath(folder))}")
         options = {"rank": rank, "map_location": map_location, "what": what, "like": like, "threads": threads, "direct": direct}
         return _from_tiers(os.fspath(folder), tiers, job, rank, world, lambda at, s: load(at, s, **options))
-    stored = _core.State(os.fspath(folder), -1 if step is None else step, threads, direct)
+    folder, step = _step_folder(os.fspath(folder), step)
+    stored = _core.State(folder, -1 if step is None else step, threads, direct)
     bare = os.fspath(folder).endswith(".safetensors")
     if rank is None:
         rank = int(os.environ.get("RANK", 0)) if not bare and stored.info()[1] > 1 else 0

@@ -22,7 +22,7 @@ import os
 import re
 import uuid
 from dataclasses import replace
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch.distributed import checkpoint as _dcp
@@ -32,7 +32,7 @@ from torch.distributed.checkpoint.staging import BlockingAsyncStager
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
-from . import _core, checkpoint
+from . import _core, _dcp_tiers, checkpoint
 
 __all__ = ["StorageReader", "StorageWriter"]
 
@@ -117,7 +117,7 @@ class StorageWriter(BlockingAsyncStager, _dcp.StorageWriter):
         try:
             for item in plan.items:
                 items.append(self._item(item, planner, flat))
-            flat.tree = {"dcp": _VERSION, "items": items, "planner": flat.node(plan.planner_data, "planner_data")}
+            flat.tree = {"dcp": _VERSION, "save": f"{said['job']}-{said['serial']}", "items": items, "planner": flat.node(plan.planner_data, "planner_data")}
         except Exception as error:
             self._saver.fail(said["step"], str(error))
             raise
@@ -153,6 +153,12 @@ class StorageWriter(BlockingAsyncStager, _dcp.StorageWriter):
         if saver is not None:
             saver.close()
 
+    def __enter__(self) -> "StorageWriter":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: "str | os.PathLike") -> bool:
         return "://" not in os.fspath(checkpoint_id)
@@ -169,21 +175,29 @@ def _covering(shape: List[int], offsets: Any, lengths: Any) -> "Tuple[int, int, 
     return first, last - first + 1, last - first + 1 == math.prod(lengths)
 
 
-class _Part:
-    """One wanted part of a stored tensor: read to where it belongs where that is one piece of memory, else beside it and copied."""
+class _Stored(NamedTuple):
+    """A part of a tensor, as one rank saved it."""
 
-    def __init__(self, number: int, row: tuple, item: Any, target: torch.Tensor) -> None:
-        each = target.element_size()
-        self.item, self.target = item, target
-        self.shape = list(row[3])
-        self.first, self.n, whole = _covering(self.shape, item.storage_offsets, item.lengths)
-        self.direct = whole and target.is_contiguous() and target.device.type in ("cpu", "cuda") and checkpoint._stored_as(target.dtype) == row[2]
-        stored = getattr(torch, checkpoint._DTYPE_NAMES[row[2]])
-        self.aside = None if self.direct else torch.empty(self.n, dtype=stored)
+    rank: int
+    tensor: str
+    dtype: torch.dtype
+    shape: List[int]
+
+
+class _Part:
+    """One wanted part of a stored one: read to where it belongs where that is one piece of memory, else beside it and copied."""
+
+    def __init__(self, stored: _Stored, item: Any, target: torch.Tensor, far: bool) -> None:
+        self.item, self.target, self.far = item, target, far
+        self.shape = stored.shape
+        first, n, whole = _covering(self.shape, item.storage_offsets, item.lengths)
+        devices = ("cpu",) if far else ("cpu", "cuda")
+        self.direct = whole and target.is_contiguous() and target.device.type in devices and target.dtype == stored.dtype
+        self.aside = None if self.direct else torch.empty(n, dtype=stored.dtype)
         into = target if self.aside is None else self.aside
         each = into.element_size()
-        self.bytes = self.n * each
-        self.range = (number, self.first * each, self.bytes, into.data_ptr(), checkpoint._cuda_of(into))
+        self.bytes = n * each
+        self.range = (stored.rank, stored.tensor, first * each, self.bytes, into.data_ptr(), checkpoint._cuda_of(into))
 
     def put(self) -> None:
         if self.aside is None:
@@ -199,11 +213,18 @@ class _Part:
 
 class StorageReader(_dcp.StorageReader):
     """Where dcp.load reads from: the newest complete checkpoint of the folder, or of `step` (or FOLDER/step-N), whatever number of ranks saved it. Every byte is
-    compared with its checksum, and only what this rank needs is read."""
+    compared with its checksum, and only what this rank needs is read.
 
-    def __init__(self, folder: "str | os.PathLike", *, step: Optional[int] = None, threads: int = 0, direct: bool = False) -> None:
+    tiers: as of the writer: the newest step whose parts are all in some node's tiers, or in the folder; each part from the nearest place that has it whole. What only
+    another node has comes from a rank there, by torch.distributed: then all ranks of `process_group` (the one dcp.load is given) load together. no_dist: as of dcp.load:
+    this process loads by itself."""
+
+    def __init__(self, folder: "str | os.PathLike", *, step: Optional[int] = None, threads: int = 0, direct: bool = False, tiers: "list | tuple" = (),
+                 process_group: Any = None, no_dist: bool = False) -> None:
         self.folder, self.step = _place(folder, step)
         self._threads, self._direct = threads, direct
+        self._tiers = checkpoint._tiers(tiers)
+        self._group, self._alone = process_group, no_dist
         self._stored: Any = None
 
     def reset(self, checkpoint_id: "str | os.PathLike | None" = None) -> None:
@@ -214,19 +235,19 @@ class StorageReader(_dcp.StorageReader):
     def _open(self) -> None:
         if self._stored is not None:
             return
-        self._stored = _core.State(self.folder, -1 if self.step is None else self.step, self._threads, self._direct)
-        self._rows = self._stored.tensors()
-        number = {(r, name): i for i, (name, r, *_) in enumerate(self._rows)}
-        self._tensors: Dict[tuple, int] = {}  # by name and offset
-        self._objects: Dict[str, tuple] = {}  # by name: tree and rank
+        if self._tiers:
+            self._stored = _dcp_tiers.Tiers(self.folder, self._tiers, self.step, self._threads, self._direct, self._group, self._alone)
+        else:
+            self._stored = _dcp_tiers.Folder(self.folder, self.step, self._threads, self._direct)
+        self._tensors: Dict[tuple, _Stored] = {}  # by name and offset
+        self._objects: Dict[str, tuple] = {}  # by name: what the rank's list says of it, and the rank
         self._planner: Dict[Any, Any] = {}
         self._about: Dict[str, Any] = {}
-        self._number = number
-        for rank in range(self._stored.info()[1]):
+        for rank in range(self._stored.world):
             self._read_rank(rank)
 
     def _read_rank(self, rank: int) -> None:
-        tree = json.loads(self._stored.json(rank, "state") or "null")
+        tree = self._stored.tree(rank)
         if not isinstance(tree, dict) or tree.get("dcp", 0) != _VERSION:
             newer = isinstance(tree, dict) and "dcp" in tree
             raise ValueError(f"the checkpoint in '{self.folder}' was " + ("saved by a newer version of millrace.dcp" if newer else
@@ -236,15 +257,16 @@ class StorageReader(_dcp.StorageReader):
             fqn = item["fqn"]
             if "object" in item:
                 self._about[fqn] = BytesStorageMetadata()
-                self._objects.setdefault(fqn, (item["object"], rank))
+                self._objects.setdefault(fqn, (item, rank))
                 continue
             key = (fqn, tuple(item["offset"]))
             if key in self._tensors:
                 continue
-            self._tensors[key] = self._number[rank, item["tensor"]]
+            dtype = getattr(torch, item["dtype"])
+            self._tensors[key] = _Stored(rank, item["tensor"], dtype, item["part"])
             about = self._about.get(fqn)
             if about is None:
-                properties = TensorProperties(dtype=getattr(torch, item["dtype"]), requires_grad=item["requires_grad"])
+                properties = TensorProperties(dtype=dtype, requires_grad=item["requires_grad"])
                 about = self._about[fqn] = TensorStorageMetadata(properties, torch.Size(item["size"]), [])
             about.chunks.append(ChunkStorageMetadata(torch.Size(item["offset"]), torch.Size(item["part"])))
 
@@ -262,26 +284,48 @@ class StorageReader(_dcp.StorageReader):
         return plans
 
     def read_data(self, plan: Any, planner: Any) -> Future:
+        self._read_far(plan, planner)
         parts: List[_Part] = []
         aside = 0
         for item in plan.items:
             if item.type == LoadItemType.BYTE_IO:
                 self._load_object(item, planner)
                 continue
-            number = self._tensors[item.storage_index.fqn, tuple(item.storage_index.offset or ())]
-            target = planner.resolve_tensor(item).detach()
-            if tuple(target.shape) != tuple(item.lengths):
-                raise ValueError(f"'{item.storage_index.fqn}': {tuple(item.lengths)} is stored, {tuple(target.shape)} is wanted")
-            if not target.numel():
-                planner.commit_tensor(item, target)
+            part = self._part(item, planner)
+            if part is None or part.far:
                 continue
-            parts.append(_Part(number, self._rows[number], item, target))
-            aside += 0 if parts[-1].direct else parts[-1].bytes
+            parts.append(part)
+            aside += 0 if part.direct else part.bytes
             if aside > _ASIDE:
                 self._read(parts, planner)
                 parts, aside = [], 0
         self._read(parts, planner)
         return _done(None)
+
+    def _part(self, item: Any, planner: Any) -> Optional[_Part]:
+        """None: an empty one, done."""
+        stored = self._tensors[item.storage_index.fqn, tuple(item.storage_index.offset or ())]
+        target = planner.resolve_tensor(item).detach()
+        if tuple(target.shape) != tuple(item.lengths):
+            raise ValueError(f"'{item.storage_index.fqn}': {tuple(item.lengths)} is stored, {tuple(target.shape)} is wanted")
+        if not target.numel():
+            planner.commit_tensor(item, target)
+            return None
+        return _Part(stored, item, target, self._stored.is_far(stored.rank))
+
+    def _read_far(self, plan: Any, planner: Any) -> None:
+        """What only other ranks can read. All ranks come here, whatever they want."""
+        wanted = [i for i in plan.items if i.type != LoadItemType.BYTE_IO
+                  and self._stored.is_far(self._tensors[i.storage_index.fqn, tuple(i.storage_index.offset or ())].rank)]
+        try:
+            parts = [p for p in (self._part(i, planner) for i in wanted) if p is not None]
+        except Exception:
+            self._stored.exchange([])
+            raise
+        self._stored.exchange([p.range for p in parts])
+        for p in parts:
+            p.put()
+            planner.commit_tensor(p.item, p.target)
 
     def _read(self, parts: List[_Part], planner: Any) -> None:
         checkpoint._before_reading(p.target for p in parts)
@@ -291,8 +335,8 @@ class StorageReader(_dcp.StorageReader):
             planner.commit_tensor(p.item, p.target)
 
     def _load_object(self, item: Any, planner: Any) -> None:
-        tree, rank = self._objects[item.storage_index.fqn]
-        value = checkpoint._Reading(self._stored, rank).value(tree)
+        about, rank = self._objects[item.storage_index.fqn]
+        value = about["value"] if "value" in about else self._stored.value(rank, about["object"])
         text = io.BytesIO()
         torch.save(value, text)  # what the planner expects; it never leaves memory
         text.seek(0)

@@ -4,6 +4,7 @@
 #include "base/arena.h"
 #include "base/common.h"
 #include "base/vec.h"
+#include "checkpoint/checkpoint_foreign.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -94,6 +95,10 @@ int mr_checkpoint_find(struct mr_store *s, const char *folder, uint64_t step, ch
     uint64_t newest = UINT64_MAX;
     bool found = false;
     int rc = mr_checkpoint_dirs_read(s, folder, &d, err);
+    if (rc == -ENOTDIR) {
+        mr_error_plain(err, MR_E_INCOMPLETE, "'%s' is no folder of checkpoints", folder);
+        return mr_checkpoint_hint_foreign(s, folder, err), MR_E_INCOMPLETE;
+    }
     if (rc)
         return rc == -ENOENT ? mr_error_plain(err, MR_E_INCOMPLETE, "there is no folder '%s'", folder) : rc;
     for (size_t i = d.n; i-- > 0 && !found;) {
@@ -108,10 +113,14 @@ int mr_checkpoint_find(struct mr_store *s, const char *folder, uint64_t step, ch
     if (found)
         return 0;
     if (step == UINT64_MAX)
-        return mr_error_plain(err, MR_E_INCOMPLETE, "there is no complete checkpoint in '%s'", folder);
-    mr_error_plain(err, MR_E_INCOMPLETE, "there is no complete checkpoint of step %" PRIu64 " in '%s'", step, folder);
+        mr_error_plain(err, MR_E_INCOMPLETE, "there is no complete checkpoint in '%s'", folder);
+    else
+        mr_error_plain(err, MR_E_INCOMPLETE, "there is no complete checkpoint of step %" PRIu64 " in '%s'", step,
+                       folder);
     if (newest != UINT64_MAX)
         mr_error_hint(err, "the newest is of step %" PRIu64, newest);
+    else
+        mr_checkpoint_hint_foreign(s, folder, err);
     return MR_E_INCOMPLETE;
 }
 

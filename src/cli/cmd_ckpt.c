@@ -8,6 +8,7 @@
 #include "base/strbuf.h"
 #include "base/workers.h"
 #include "checkpoint/checkpoint_engine.h"
+#include "checkpoint/checkpoint_foreign.h"
 #include "dataset/walk.h"
 #include "metrics/metrics.h"
 
@@ -84,11 +85,20 @@ static void print_row(const struct mr_checkpoint_dir *d, bool usable, const stru
                l->fsync ? "" : "  (not synced)");
 }
 
+static void print_nothing(const struct mr_checkpoint_place *at)
+{
+    struct mr_error what = {0};
+    mr_checkpoint_hint_foreign(at->store, at->folder, &what);
+    printf("no checkpoints in %s%s%s\n", at->folder, what.hint[0] ? ": " : "", what.hint);
+}
+
 static int list_all(const struct ckpt_options *o, const struct mr_checkpoint_place *at, struct mr_error *err)
 {
     struct mr_checkpoint_dirs d;
     json_t *rows = json_array();
     int rc = mr_checkpoint_dirs_read(at->store, at->folder, &d, err);
+    if (rc == -ENOTDIR)
+        mr_checkpoint_hint_foreign(at->store, at->folder, err);
     if (rc) {
         json_decref(rows);
         return rc;
@@ -115,7 +125,7 @@ static int list_all(const struct ckpt_options *o, const struct mr_checkpoint_pla
         mr_checkpoint_list_done(&l);
     }
     if (!o->json && !d.n)
-        printf("no checkpoints in %s\n", at->folder);
+        print_nothing(at);
     mr_checkpoint_dirs_done(&d);
     if (o->json)
         return mr_cli_print_json(stdout, json_pack("{s:s, s:o}", "schema", "millrace.ckpt/1", "checkpoints", rows),
