@@ -50,6 +50,7 @@ static const struct {
     {"checkpoint",  "fsync",                MR_ROLE_SAVE_FSYNC, NO},
     {"checkpoint",  "rename",               MR_ROLE_NONE, NO},
     {"checkpoint",  "drain",                MR_ROLE_DRAIN, NO},
+    {"checkpoint",  "drain piece",          MR_ROLE_NONE, NO}, /* parts of a drain, beside training */
     {"checkpoint",  "wait for drain",       MR_ROLE_DRAIN_WAIT, NO},
     /* PyTorch */
     {"data_loader", "DataLoader.next",      MR_ROLE_WAIT, NO},

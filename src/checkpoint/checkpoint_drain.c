@@ -7,6 +7,7 @@
 #include "base/common.h"
 #include "base/log.h"
 #include "base/vec.h"
+#include "checkpoint/state_pace.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -30,6 +31,7 @@ struct mr_checkpoint_drainer {
     const struct mr_checkpoint_params *p;
     const struct mr_checkpoint_place *buffer, *final;
     uint64_t capacity;
+    struct mr_pace *pace; /* beside the training's reads; who waits for the drain is in a hurry */
     pthread_t thread;
     bool running;
     atomic_bool cut; /* end now; afterwards the caller's stop function is not asked any more */
@@ -52,7 +54,7 @@ static bool drain_stopped(void *user)
     return atomic_load(&d->cut) || (d->p->stopped && d->p->stopped(d->p->user));
 }
 
-/* With the lock. */
+/* With the lock. For the drain, which must hurry then. */
 static void wait_a_little(struct mr_checkpoint_drainer *d)
 {
     struct timespec t;
@@ -60,7 +62,9 @@ static void wait_a_little(struct mr_checkpoint_drainer *d)
     uint64_t at = (uint64_t)t.tv_nsec + WAIT_NS;
     t.tv_sec += (time_t)(at / MR_NS_PER_S);
     t.tv_nsec = (long)(at % MR_NS_PER_S);
+    mr_pace_hurry(d->pace, true);
     pthread_cond_timedwait(&d->changed, &d->lock, &t);
+    mr_pace_hurry(d->pace, false);
 }
 
 /* ---- one drain ---- */
@@ -123,6 +127,7 @@ static int drain_one(struct mr_checkpoint_drainer *d, bool recovered, struct mr_
                                   .from = d->buffer,
                                   .dir = tmp,
                                   .from_dir = from,
+                                  .pace = d->pace,
                                   .stopped = drain_stopped,
                                   .user = d};
     mr_checkpoint_dir_path(d->buffer->folder, r->step, MR_CHECKPOINT_COMPLETE, from);
@@ -249,6 +254,7 @@ static void queue(struct mr_checkpoint_drainer *d, uint64_t step, uint64_t bytes
 
 void mr_checkpoint_drainer_add(struct mr_checkpoint_drainer *d, uint64_t step, uint64_t bytes)
 {
+    mr_pace_save(d->pace, bytes, mr_now_ns());
     queue(d, step, bytes, false);
 }
 
@@ -431,7 +437,8 @@ int mr_checkpoint_drainer_create(const struct mr_checkpoint_params *p, const str
     pthread_mutex_init(&d->lock, NULL);
     pthread_cond_init(&d->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    int rc = pthread_create(&d->thread, NULL, drain_main, d);
+    d->pace = mr_pace_create(0, false);
+    int rc = d->pace ? pthread_create(&d->thread, NULL, drain_main, d) : ENOMEM;
     d->running = rc == 0;
     if (rc) {
         mr_checkpoint_drainer_free(d);
@@ -446,6 +453,8 @@ void mr_checkpoint_drainer_free(struct mr_checkpoint_drainer *d)
     if (!d)
         return;
     atomic_store(&d->cut, true);
+    if (d->pace)
+        mr_pace_hurry(d->pace, true);
     pthread_mutex_lock(&d->lock);
     d->quit = true;
     pthread_cond_broadcast(&d->changed);
@@ -454,6 +463,7 @@ void mr_checkpoint_drainer_free(struct mr_checkpoint_drainer *d)
         pthread_join(d->thread, NULL);
     pthread_mutex_destroy(&d->lock);
     pthread_cond_destroy(&d->changed);
+    mr_pace_free(d->pace);
     free(d->items);
     free(d->records);
     free(d);

@@ -3,6 +3,8 @@
  * one rename when all of it is there. */
 #include "checkpoint/checkpoint_engine.h"
 #include "checkpoint/checkpoint_hash.h"
+#include "checkpoint/state_pace.h"
+#include "store/traffic.h"
 
 #include "base/clock.h"
 #include "base/common.h"
@@ -43,12 +45,14 @@ int mr_checkpoint_place_open(const char *folder, const char *store, uint32_t ran
     }
     p.shared = mr_store_caps(p.store) & MR_STORE_CAP_PERSISTENT;
     p.lead = rank == 0 || !p.shared;
+    p.device = mr_traffic_get(p.store, p.folder);
     *out = p;
     return 0;
 }
 
 void mr_checkpoint_place_close(struct mr_checkpoint_place *p)
 {
+    mr_traffic_put(p->device);
     mr_store_close(p->store);
     free(p->folder);
     *p = (struct mr_checkpoint_place){0};
@@ -223,24 +227,36 @@ static int load_one(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *
     return rc;
 }
 
+static void tell_piece(const struct mr_checkpoint_job *j, uint64_t start, uint64_t end, uint64_t bytes)
+{
+    struct mr_where at = MR_NOWHERE;
+    at.step = j->list.step;
+    mr_emit(j->p->events, MR_SPAN_DRAIN_PIECE, start, end, &at, (int64_t)bytes);
+}
+
 /* One file from the buffer to where it stays. What was read is what the list says, or the copy fails. */
 static int copy_pieces(struct mr_checkpoint_job *j, const struct mr_checkpoint_entry *e, uint8_t *buf,
                        struct mr_object *in, struct mr_object *out, struct mr_checkpoint_hash *hash,
                        struct mr_error *err)
 {
     uint64_t size;
+    const struct mr_pace_way from = {.pace = j->pace, .device = j->from->device};
+    const struct mr_pace_way to = {.pace = j->pace, .device = j->at->device, .by_steps = true};
     int rc = expect_size(in, e, err);
     for (uint64_t at = 0; !rc && at < e->bytes;) {
         size_t n = (size_t)MR_MIN(j->p->buffer_bytes, e->bytes - at);
         rc = check_stop(j, err);
         uint64_t start = mr_now_ns();
         if (!rc)
-            rc = mr_object_read(in, buf, n, at, err);
+            rc = mr_pace_read(&from, in, buf, n, at, err);
         if (!rc) {
             mr_checkpoint_hash_update(hash, buf, n);
-            rc = mr_object_write(out, buf, n, at, err);
+            rc = mr_pace_write(&to, out, buf, n, at, err);
         }
-        atomic_fetch_add(&j->io_ns, mr_now_ns() - start);
+        uint64_t end = mr_now_ns();
+        atomic_fetch_add(&j->io_ns, end - start);
+        if (!rc)
+            tell_piece(j, start, end, n);
         at += n;
     }
     if (!rc)

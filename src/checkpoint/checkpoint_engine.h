@@ -13,10 +13,13 @@
 #include <millrace/checkpoint.h>
 #include <stdatomic.h>
 
+struct mr_pace;
+struct mr_traffic;
 struct mr_checkpoint_place {
     struct mr_store *store;
     char *folder;
-    bool shared; /* all ranks see one store */
+    struct mr_traffic *device; /* that the folder is on, or NULL */
+    bool shared;               /* all ranks see one store */
     bool lead; /* this rank does what is done once: rank 0, and every rank where the store is private to its process */
     bool fsync;
     unsigned keep_last; /* 0 = all */
@@ -34,7 +37,8 @@ struct mr_checkpoint_job {
     struct mr_checkpoint_list list;
     bool (*stopped)(void *user); /* or NULL */
     void *user;
-    uint8_t **buffers; /* per thread */
+    struct mr_pace *pace; /* copies only: how fast; NULL: as fast as it goes */
+    uint8_t **buffers;    /* per thread */
     _Atomic uint64_t io_ns, fsync_ns;
 };
 

@@ -3,6 +3,8 @@
 
 #include "base/clock.h"
 #include "base/common.h"
+#include "store/store.h"
+#include "store/traffic.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -18,7 +20,12 @@
 struct mr_pace {
     pthread_mutex_t lock;
     pthread_cond_t hurried;
-    uint64_t most, rate; /* rate 0: no step was told of yet */
+    pthread_mutex_t turn; /* beside reads chunks are moved one after the other; taken before `lock` */
+    uint64_t most, rate;  /* rate 0: no step was told of yet */
+    bool free;            /* steps were never slower */
+    uint64_t moved;       /* in the steps of `busy` */
+    uint64_t left, saved_ns,
+        interval_ns; /* of the save that is moved: bytes; when it came, and how long after another */
     uint64_t last_step_ns, next_ns;
     uint64_t quiet[MR_PACE_QUIET], busy[MR_PACE_WINDOW];
     unsigned n_quiet, at_quiet, n_busy;
@@ -26,7 +33,7 @@ struct mr_pace {
     unsigned hurry;
 };
 
-struct mr_pace *mr_pace_create(uint64_t most)
+struct mr_pace *mr_pace_create(uint64_t most, bool cautious)
 {
     struct mr_pace *p = calloc(1, sizeof(*p));
     pthread_condattr_t monotonic;
@@ -35,9 +42,11 @@ struct mr_pace *mr_pace_create(uint64_t most)
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&p->lock, NULL);
+    pthread_mutex_init(&p->turn, NULL);
     pthread_cond_init(&p->hurried, &monotonic);
     pthread_condattr_destroy(&monotonic);
     p->most = most;
+    p->free = !cautious;
     return p;
 }
 
@@ -46,6 +55,7 @@ void mr_pace_free(struct mr_pace *p)
     if (!p)
         return;
     pthread_cond_destroy(&p->hurried);
+    pthread_mutex_destroy(&p->turn);
     pthread_mutex_destroy(&p->lock);
     free(p);
 }
@@ -67,8 +77,16 @@ static uint64_t median(const uint64_t *v, unsigned n)
 static void judge(struct mr_pace *p, uint64_t usual)
 {
     uint64_t now = median(p->busy, p->n_busy);
-    p->n_busy = 0;
+    uint64_t spent = 0;
+    for (unsigned i = 0; i < p->n_busy; i++)
+        spent += p->busy[i];
     bool slower = (double)now > MR_PACE_SLOWER * (double)usual;
+    if (p->free && slower) { /* from what it was, which nobody limited */
+        p->rate = (uint64_t)((double)p->moved * 1e9 / (double)spent);
+        p->free = false;
+    }
+    p->n_busy = 0;
+    p->moved = 0;
     p->rate = slower ? MR_MAX(p->rate / 2, RATE_LEAST) : MR_MIN(p->rate + p->rate / 2, RATE_MOST);
 }
 
@@ -96,7 +114,7 @@ void mr_pace_step(struct mr_pace *p, uint64_t now_ns)
 /* The lock is held. */
 static uint64_t limit(const struct mr_pace *p)
 {
-    uint64_t rate = p->hurry ? 0 : p->rate;
+    uint64_t rate = p->hurry || p->free ? 0 : p->rate;
     if (p->most && (!rate || p->most < rate))
         return p->most;
     return rate;
@@ -107,6 +125,7 @@ uint64_t mr_pace_take(struct mr_pace *p, uint64_t bytes, uint64_t now_ns)
     pthread_mutex_lock(&p->lock);
     uint64_t rate = limit(p), at = MR_MAX(now_ns, p->next_ns);
     p->active = true;
+    p->moved += bytes;
     if (rate)
         p->next_ns = at + (uint64_t)((double)bytes * 1e9 / (double)rate);
     pthread_mutex_unlock(&p->lock);
@@ -140,4 +159,120 @@ uint64_t mr_pace_rate(struct mr_pace *p)
     uint64_t rate = limit(p);
     pthread_mutex_unlock(&p->lock);
     return rate;
+}
+
+/* ---- how fast it must be ---- */
+
+void mr_pace_save(struct mr_pace *p, uint64_t bytes, uint64_t now_ns)
+{
+    pthread_mutex_lock(&p->lock);
+    p->interval_ns = p->saved_ns ? now_ns - p->saved_ns : 0;
+    p->saved_ns = now_ns;
+    p->left = MR_MIN(p->left, bytes) + bytes; /* at most one before it; others failed */
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* In nine tenths of the time; once that is over, what is left takes as long as a tenth. */
+double mr_pace_need(struct mr_pace *p, uint64_t now_ns)
+{
+    pthread_mutex_lock(&p->lock);
+    double all = (double)p->interval_ns, passed = (double)(now_ns - p->saved_ns);
+    double need = all > 0 ? (double)p->left * 1e9 / MR_MAX(0.9 * all - passed, 0.1 * all) : 0;
+    pthread_mutex_unlock(&p->lock);
+    return need;
+}
+
+/* ---- moving ---- */
+
+static bool is_hurried(struct mr_pace *p)
+{
+    pthread_mutex_lock(&p->lock);
+    bool hurry = p->hurry > 0;
+    pthread_mutex_unlock(&p->lock);
+    return hurry;
+}
+
+static bool is_stopped(const struct mr_pace_way *w)
+{
+    return w->stop && atomic_load(w->stop);
+}
+
+static void rest(struct mr_pace *p, uint64_t until_ns)
+{
+    struct timespec t = {(time_t)(until_ns / MR_NS_PER_S), (long)(until_ns % MR_NS_PER_S)};
+    pthread_mutex_lock(&p->lock);
+    if (!p->hurry)
+        pthread_cond_timedwait(&p->hurried, &p->lock, &t);
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* Waits for the device; how many of the bytes may go. */
+static size_t pass(const struct mr_pace_way *w, size_t bytes)
+{
+    for (;;) {
+        uint64_t now = mr_now_ns(), wait_ns;
+        struct mr_traffic_ask ask = {.class = MR_TRAFFIC_DRAIN,
+                                     .hurry = is_stopped(w) || is_hurried(w->pace),
+                                     .bytes = bytes,
+                                     .least = MR_MIN(bytes, MR_TRAFFIC_PIECE),
+                                     .need_per_s = mr_pace_need(w->pace, now)};
+        uint64_t got = mr_traffic_take(w->device, &ask, now, &wait_ns);
+        if (got)
+            return (size_t)got;
+        rest(w->pace, now + wait_ns);
+    }
+}
+
+static void count_moved(const struct mr_pace_way *w, uint64_t bytes)
+{
+    if (!w->by_steps)
+        return;
+    pthread_mutex_lock(&w->pace->lock);
+    w->pace->left -= MR_MIN(bytes, w->pace->left);
+    pthread_mutex_unlock(&w->pace->lock);
+}
+
+/* One of the two pointers is not NULL. */
+static int move(const struct mr_pace_way *w, struct mr_object *o, const uint8_t *from, uint8_t *to, size_t n,
+                uint64_t at, struct mr_error *err)
+{
+    int rc = 0;
+    for (size_t done = 0; done < n && !rc;) {
+        size_t piece = w->pace ? pass(w, n - done) : n;
+        uint64_t start = mr_now_ns();
+        rc = from ? mr_object_write(o, from + done, piece, at + done, err)
+                  : mr_object_read(o, to + done, piece, at + done, err);
+        if (w->pace) {
+            mr_traffic_done(w->device, piece, start, mr_now_ns());
+            count_moved(w, piece);
+        }
+        done += piece;
+    }
+    return rc;
+}
+
+static int move_in_turn(const struct mr_pace_way *w, struct mr_object *o, const uint8_t *from, uint8_t *to, size_t n,
+                        uint64_t at, struct mr_error *err)
+{
+    if (w->pace && w->by_steps)
+        mr_pace_wait(w->pace, mr_pace_take(w->pace, n, mr_now_ns()));
+    bool turns = w->pace && mr_traffic_shared(w->device) && !is_hurried(w->pace);
+    if (turns)
+        pthread_mutex_lock(&w->pace->turn);
+    int rc = move(w, o, from, to, n, at, err);
+    if (turns)
+        pthread_mutex_unlock(&w->pace->turn);
+    return rc;
+}
+
+int mr_pace_write(const struct mr_pace_way *way, struct mr_object *o, const void *buf, size_t n, uint64_t at,
+                  struct mr_error *err)
+{
+    return move_in_turn(way, o, buf, NULL, n, at, err);
+}
+
+int mr_pace_read(const struct mr_pace_way *way, struct mr_object *o, void *buf, size_t n, uint64_t at,
+                 struct mr_error *err)
+{
+    return move_in_turn(way, o, NULL, buf, n, at, err);
 }

@@ -114,6 +114,14 @@ void mr_state_ring_pin(struct mr_state_ring *r)
             r->block.item[i].pinned = mr_cuda_pin(r->block.item[i].base, r->block.item[i].bytes) == 0;
 }
 
+uint8_t *mr_state_ring_try(struct mr_state_ring *r)
+{
+    pthread_mutex_lock(&r->lock);
+    uint8_t *slot = r->n_free ? r->free[--r->n_free] : NULL;
+    pthread_mutex_unlock(&r->lock);
+    return slot;
+}
+
 uint8_t *mr_state_ring_take(struct mr_state_ring *r, uint64_t *waited_ns)
 {
     pthread_mutex_lock(&r->lock);

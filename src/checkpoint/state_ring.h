@@ -19,6 +19,8 @@ size_t mr_state_ring_slots(const struct mr_state_ring *r);
 int mr_state_ring_grow(struct mr_state_ring *r, size_t slots, unsigned threads, struct mr_error *err);
 /* From now on the slots' memory is known to CUDA devices. */
 void mr_state_ring_pin(struct mr_state_ring *r);
+/* NULL: none is free. */
+uint8_t *mr_state_ring_try(struct mr_state_ring *r);
 /* Waits; adds to *waited_ns if it had to. Slots are aligned to pages. */
 uint8_t *mr_state_ring_take(struct mr_state_ring *r, uint64_t *waited_ns);
 void mr_state_ring_give(struct mr_state_ring *r, uint8_t *slot);

@@ -138,7 +138,9 @@ static int write_chunk(struct mr_saver *s, struct job *j, const struct chunk *c,
     if (not_before)
         mr_clock_sleep_until(mr_clock_real(), not_before, &s->stop);
     uint64_t start = mr_now_ns();
-    int rc = mr_object_write(j->save.file, c->slot, n, c->index * MR_STATE_CHUNK, err);
+    const struct mr_pace_way way = {
+        .pace = s->pace, .device = j->at->at.device, .by_steps = !s->tiers, .stop = &s->stop};
+    int rc = mr_pace_write(&way, j->save.file, c->slot, n, c->index * MR_STATE_CHUNK, err);
     struct mr_where at = MR_NOWHERE;
     at.step = j->save.step;
     if (!rc)
@@ -349,6 +351,8 @@ static int start_writers(struct mr_saver *s, struct mr_error *err)
 
 static void free_saver(struct mr_saver *s)
 {
+    if (s->pace)
+        mr_pace_hurry(s->pace, true);
     pthread_mutex_lock(&s->lock);
     s->closing = true;
     pthread_cond_broadcast(&s->changed);
@@ -372,7 +376,7 @@ static void free_saver(struct mr_saver *s)
 /* Before the writers: they ask the tiers. */
 static int open_tiers(struct mr_saver *s, const struct mr_saver_params *p, struct mr_error *err)
 {
-    s->pace = mr_pace_create(p->drain_bytes_per_s);
+    s->pace = mr_pace_create(p->tiers ? p->drain_bytes_per_s : 0, p->tiers > 0);
     if (!s->pace)
         return mr_error_set(err, -ENOMEM, "cannot make a saver");
     if (!p->tiers)
@@ -521,11 +525,23 @@ struct copying {
     uint64_t room_ns[COPIERS_MAX];
 };
 
+/* Who waits for room waits for the writers. */
+static uint8_t *take_slot(struct mr_saver *s, uint64_t *waited_ns)
+{
+    uint8_t *slot = mr_state_ring_try(s->ring);
+    if (slot)
+        return slot;
+    mr_pace_hurry(s->pace, true);
+    slot = mr_state_ring_take(s->ring, waited_ns);
+    mr_pace_hurry(s->pace, false);
+    return slot;
+}
+
 static int copy_chunk(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *err)
 {
     struct copying *c = ctx->user;
     struct chunk *k = &c->j->chunk[index];
-    uint8_t *slot = mr_state_ring_take(c->s->ring, &c->room_ns[ctx->thread]);
+    uint8_t *slot = take_slot(c->s, &c->room_ns[ctx->thread]);
     int rc = mr_state_image_fill(c->image, index * MR_STATE_CHUNK, slot, chunk_bytes(&c->j->save, index), err);
     if (rc) {
         mr_state_ring_give(c->s->ring, slot); /* S3 */
@@ -544,6 +560,8 @@ static int copy_chunk(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error
 static int copy_state(struct mr_saver *s, struct job *j, const struct mr_state_image *image, struct mr_save_result *r,
                       struct mr_error *err)
 {
+    if (!s->tiers) /* else the drain's is the last leg */
+        mr_pace_save(s->pace, image->bytes, mr_now_ns());
     struct copying c = {.s = s, .j = j, .image = image};
     struct mr_error why;
     uint64_t start = mr_now_ns();
@@ -569,12 +587,30 @@ static int copy_state(struct mr_saver *s, struct job *j, const struct mr_state_i
     return rc;
 }
 
+static bool is_pending(const struct mr_saver *s, uint64_t step)
+{
+    for (const struct job *j = s->first; j; j = j->next)
+        if (step == MR_ALL_STEPS || j->save.step == step)
+            return true;
+    return false;
+}
+
+/* In a hurry, if there is anything to wait for. The lock is held, and let go meanwhile. */
+static void wait_for_end(struct mr_saver *s, uint64_t step)
+{
+    if (!is_pending(s, step))
+        return;
+    mr_pace_hurry(s->pace, true);
+    while (is_pending(s, step))
+        pthread_cond_wait(&s->changed, &s->lock);
+    mr_pace_hurry(s->pace, false);
+}
+
 /* A save that the caller was told about is not told again. */
 static void forget_failure(struct mr_saver *s)
 {
     pthread_mutex_lock(&s->lock);
-    while (s->first)
-        pthread_cond_wait(&s->changed, &s->lock);
+    wait_for_end(s, MR_ALL_STEPS);
     s->code = 0;
     pthread_mutex_unlock(&s->lock);
 }
@@ -727,19 +763,10 @@ int mr_saver_fence(struct mr_saver *s, struct mr_save_result *out, struct mr_err
     return rc;
 }
 
-static bool is_pending(const struct mr_saver *s, uint64_t step)
-{
-    for (const struct job *j = s->first; j; j = j->next)
-        if (step == MR_ALL_STEPS || j->save.step == step)
-            return true;
-    return false;
-}
-
 int mr_saver_wait(struct mr_saver *s, uint64_t step, struct mr_error *err)
 {
     pthread_mutex_lock(&s->lock);
-    while (is_pending(s, step))
-        pthread_cond_wait(&s->changed, &s->lock);
+    wait_for_end(s, step);
     int rc = take_error(s, err);
     pthread_mutex_unlock(&s->lock);
     int drained = s->tiers ? mr_state_tiers_wait(s->tiers, step, rc ? NULL : err) : 0;

@@ -10,6 +10,7 @@
 #include "checkpoint/state_image.h"
 #include "checkpoint/state_pace.h"
 #include "checkpoint/state_parts.h"
+#include "event/emit.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -200,6 +201,7 @@ const struct mr_save_place *mr_state_tiers_place(struct mr_state_tiers *t, uint6
 
 struct copying {
     struct mr_state_tiers *t;
+    struct mr_pace_way in, out;
     struct mr_object *from;
     struct mr_save *save;
     uint8_t *buf[THREADS];
@@ -211,17 +213,26 @@ static int copy_chunk(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error
     uint64_t at = index * MR_STATE_CHUNK;
     size_t n = (size_t)MR_MIN(MR_STATE_CHUNK, c->save->bytes - at);
     uint8_t *buf = c->buf[ctx->thread];
-    mr_pace_wait(c->t->pace, mr_pace_take(c->t->pace, n, mr_now_ns()));
-    int rc = mr_object_read(c->from, buf, n, at, err);
+    uint64_t start = mr_now_ns();
+    int rc = mr_pace_read(&c->in, c->from, buf, n, at, err);
     if (!rc && XXH3_64bits(buf, n) != c->save->sum[index])
         rc = mr_error_plain(err, MR_E_CORRUPT, "'%s' does not match its checksum at bytes %" PRIu64 " to %" PRIu64,
                             c->from->path, at, at + n);
-    return rc ? rc : mr_object_write(c->save->file, buf, n, at, err);
+    if (!rc)
+        rc = mr_pace_write(&c->out, c->save->file, buf, n, at, err);
+    struct mr_where step = MR_NOWHERE;
+    step.step = c->save->step;
+    if (!rc)
+        mr_emit(c->t->final->events, MR_SPAN_DRAIN_PIECE, start, mr_now_ns(), &step, (int64_t)n);
+    return rc;
 }
 
-static int copy_chunks(struct mr_state_tiers *t, struct mr_object *from, struct mr_save *s, struct mr_error *err)
+static int copy_chunks(struct mr_state_tiers *t, const struct mr_save_place *place, struct mr_object *from,
+                       const struct mr_save_place *to, struct mr_save *s, struct mr_error *err)
 {
     struct copying c = {.t = t, .from = from, .save = s};
+    c.in = (struct mr_pace_way){.pace = t->pace, .device = place->at.device, .stop = &t->cut};
+    c.out = (struct mr_pace_way){.pace = t->pace, .device = to->at.device, .by_steps = true, .stop = &t->cut};
     bool ok = true;
     for (unsigned i = 0; i < THREADS; i++)
         ok = (c.buf[i] = aligned_alloc(4096, MR_STATE_CHUNK)) && ok;
@@ -270,7 +281,7 @@ static int copy_between(struct mr_state_tiers *t, const struct mr_save_place *fr
     if (!rc)
         rc = mr_save_begin(to, s, err);
     if (!rc)
-        rc = copy_chunks(t, in, s, err);
+        rc = copy_chunks(t, from, in, to, s, err);
     mr_object_close(in, NULL); /* opened for reading only */
     return rc;
 }
@@ -549,6 +560,7 @@ int mr_state_tiers_add(struct mr_state_tiers *t, const struct mr_save_place *at,
     struct held h = {.step = s->step, .bytes = s->bytes};
     snprintf(h.id, sizeof h.id, "%s", s->id);
     pthread_mutex_lock(&t->lock);
+    mr_pace_save(t->pace, s->bytes, mr_now_ns());
     h.age = MR_CHECKPOINT_STEP_MAX + ++t->ages; /* after those of earlier jobs, whose age is their step */
     int rc = hold(&t->tier[0], &h, WAITING);
     pthread_cond_broadcast(&t->changed);

@@ -64,7 +64,10 @@ enum mr_event_level {
     X(CKPT_RENAME,  STEP,   "checkpoint", "rename") \
     X(DRAIN,        STEP,   "checkpoint", "drain")           /* burst buffer to its place; value: bytes */ \
     X(DRAIN_WAIT,   STEP,   "checkpoint", "wait for drain") \
-    X(RANK_FIGURES, STEP,   "train",      "rank figures")    /* instant at the end; the rank's sums as arguments */
+    X(RANK_FIGURES, STEP,   "train",      "rank figures")    /* instant at the end; the rank's sums as arguments */ \
+    X(FILL,         SAMPLE, "background", "fill")            /* a sample brought into a class ahead of use; arguments source, class */ \
+    X(COPY_SSD,     SAMPLE, "background", "copy to ssd")     /* a sample written to an SSD; argument class */ \
+    X(DRAIN_PIECE,  STEP,   "checkpoint", "drain piece")     /* part of a checkpoint on its way from a tier or burst buffer */
 /* clang-format on */
 enum mr_span {
 #define MR_SPAN_ENUM(name, level, category, text) MR_SPAN_##name,

@@ -119,7 +119,13 @@ static int open_all(struct mr_loader *l, struct mr_error *err)
     choose_queue(l);
     rc = open_parts(l, err);
     rc = l->tiered ? mr_loader_open_tier(l, rc, err) : rc;
-    return rc || !l->read_ahead ? rc : mr_engine_start(l, err);
+    if (rc)
+        return rc;
+    if (l->read_ahead)
+        rc = mr_engine_start(l, err);
+    if (!rc)
+        mr_loader_join_traffic(l);
+    return rc;
 }
 
 /* Waits with a deadline count on the clock that mr_now_ns reads. */
@@ -177,6 +183,7 @@ void mr_loader_close(struct mr_loader *l)
     if (!l)
         return;
     bool read_all = mr_loader_read_all(l);
+    mr_loader_leave_traffic(l);
     mr_group_close(l);
     mr_engine_stop(l);
     mr_loader_forget_memory(l); /* nobody fetches from it any more */

@@ -124,17 +124,19 @@ struct mr_loader {
     struct mr_events *to_tracer;     /* of a program that is traced; else NULL */
     struct mr_store *store;          /* the data set's; its calls may be traced */
     bool owns_store;
-    struct group *group;          /* or NULL; then there are no dataset, threads and slots here */
-    struct mr_memory_set *memory; /* the set in memory, or NULL (loader_memory.c) */
-    struct mr_loader *filler;     /* lock: who reads it */
-    bool loaded;                  /* all of it is there */
-    bool fills;                   /* this is a filler */
-    bool tiered;                  /* samples come from tiers (loader_tier.c) */
-    struct mr_tier *tier;         /* NULL while it is opened */
-    struct mr_wire_tcp *tcp;      /* how ranks find each other, or NULL: the caller's way */
-    bool waits_tier;              /* lock: the consumer, in a seek or drain, which a stop ends */
-    bool together;                /* all ranks close it now */
-    bool is_perfect, prepared;    /* hands out prepared batches (loader_perfect.c); they are there */
+    struct mr_traffic *device;        /* of the data set */
+    struct mr_traffic_reader *reader; /* NULL: there is none, or tiers read */
+    struct group *group;              /* or NULL; then there are no dataset, threads and slots here */
+    struct mr_memory_set *memory;     /* the set in memory, or NULL (loader_memory.c) */
+    struct mr_loader *filler;         /* lock: who reads it */
+    bool loaded;                      /* all of it is there */
+    bool fills;                       /* this is a filler */
+    bool tiered;                      /* samples come from tiers (loader_tier.c) */
+    struct mr_tier *tier;             /* NULL while it is opened */
+    struct mr_wire_tcp *tcp;          /* how ranks find each other, or NULL: the caller's way */
+    bool waits_tier;                  /* lock: the consumer, in a seek or drain, which a stop ends */
+    bool together;                    /* all ranks close it now */
+    bool is_perfect, prepared;        /* hands out prepared batches (loader_perfect.c); they are there */
     _Atomic uint64_t loaded_bytes;
     struct mr_shape usual;   /* the first row's: most sets have one shape, which need not be written per row */
     _Atomic int usual_known; /* 0 no, 1 being written, 2 yes */
@@ -264,6 +266,12 @@ void mr_loader_tell_group(struct mr_loader *l, const struct mr_batch *b, uint64_
 
 /* The set in memory (loader_memory.c): frees it, with who reads it. */
 void mr_loader_forget_memory(struct mr_loader *l);
+
+/* Background traffic on the data set's device, such as checkpoints, yields to this loader (loader_traffic.c). */
+void mr_loader_join_traffic(struct mr_loader *l);
+void mr_loader_leave_traffic(struct mr_loader *l);
+/* When the read that the thread is in began; 0: it is in none. */
+uint64_t mr_loader_reads_since(const struct engine_thread *t);
 
 /* Statistics (loader_stats.c). One batch more or less is ready; under the lock. Returns the time. */
 uint64_t mr_loader_watch_ready(struct mr_loader *l, int change);

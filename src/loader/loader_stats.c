@@ -8,8 +8,7 @@
 
 #include <string.h>
 
-/* When the read that the thread is in began. */
-static uint64_t reads_since(const struct engine_thread *t)
+uint64_t mr_loader_reads_since(const struct engine_thread *t)
 {
     uint64_t direct = atomic_load_explicit(&mr_dataset_reader_times(t->reader)->reading_since, memory_order_relaxed);
     return direct || !t->queue ? direct : mr_queue_reader_waits_since(t->queue);
@@ -26,7 +25,7 @@ struct loader_sums mr_loader_thread_sums(struct mr_loader *l, uint64_t now)
     struct loader_sums s = {0};
     for (unsigned i = 0; i < l->n_threads; i++) {
         struct engine_thread *t = &l->threads[i];
-        s.read_ns += t->read_ns + lasts(reads_since(t), now);
+        s.read_ns += t->read_ns + lasts(mr_loader_reads_since(t), now);
         s.decode_ns += t->decode_ns;
         s.transform_ns += t->transform_ns;
         s.idle_ns += t->idle_ns + lasts(t->idle_since, now);

@@ -129,6 +129,7 @@ int mr_loader_open_tier(struct mr_loader *l, int code, struct mr_error *err)
                                .spec = l->p.tiers,
                                .peers = l->p.peers != MR_LOADER_PEERS_OFF,
                                .peers_optional = l->p.peers == MR_LOADER_PEERS_AUTO,
+                               .events = l->p.events,
                                .exchange = l->p.exchange,
                                .exchange_ctx = l->p.exchange_ctx};
     mr_loader_fill_order(l, &p.order);

@@ -8,6 +8,9 @@
 extern const struct mr_store_ops mr_store_posix_ops, mr_store_uring_ops, mr_store_mmap_ops, mr_store_memory_ops,
     mr_store_null_ops, mr_store_throttle_ops, mr_store_fault_ops, mr_store_trace_ops, mr_store_count_ops;
 
+/* Which emulated device it is: stores of one group have the same. */
+void mr_throttle_identity(struct mr_store *throttle, uint64_t *a, uint64_t *b);
+
 /* Largest single transfer handed to the kernel, which itself stops at 2 GiB - 4 KiB. A power of two keeps direct I/O
  * aligned across the pieces. */
 #define MR_STORE_MAX_TRANSFER ((size_t)1 << 30)

@@ -619,6 +619,15 @@ static int join_group(struct throttle_store *t, struct mr_error *err)
     return rc;
 }
 
+void mr_throttle_identity(struct mr_store *throttle, uint64_t *a, uint64_t *b)
+{
+    const struct throttle_store *t = (const struct throttle_store *)throttle;
+    struct stat st;
+    bool group = t->group_fd >= 0 && fstat(t->group_fd, &st) == 0;
+    *a = group ? st.st_dev : 0;
+    *b = group ? st.st_ino : (uint64_t)(uintptr_t)t;
+}
+
 /* ---- the store ---- */
 
 static void throttle_close(struct mr_store *base)

@@ -204,7 +204,9 @@ void mr_executor_free(struct mr_executor *x)
     for (uint32_t i = 0; i < x->n_ssds; i++) {
         mr_work_stop(x->ssd[i].reads);
         mr_work_stop(x->ssd[i].writes);
+        mr_traffic_put(x->ssd[i].device);
     }
+    mr_traffic_put(x->source_device);
     mr_executor_free_world(x);
     mr_holdings_done(&x->h);
     while (x->free_fetches) {

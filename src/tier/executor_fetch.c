@@ -1,5 +1,6 @@
 /* Fetching: a sample on its way from one of its sources into its place, and what happens when it is there. */
 #include "tier/executor_internal.h"
+#include "event/emit.h"
 #include "tier/peers.h"
 
 #include <errno.h>
@@ -111,6 +112,17 @@ static enum mr_source_kind source_kind(enum mr_tier_from from)
     return from == MR_TIER_PEER ? MR_FROM_PEER : from == MR_TIER_SOURCE ? MR_FROM_PFS : MR_FROM_CLASS;
 }
 
+/* Where the source is one of enum mr_tier_from, and the class one of the policy's. */
+static void tell_fill(struct mr_executor *x, uint64_t id, uint64_t start, uint64_t bytes, enum mr_tier_from from,
+                      unsigned storage_class)
+{
+    struct mr_where at = MR_NOWHERE;
+    at.sample = id;
+    const struct mr_emit_arg arg[] = {{.name = "source", .value = (int64_t)from},
+                                      {.name = "class", .value = (int64_t)storage_class}};
+    mr_emit_args(x->p.events, MR_SPAN_FILL, start, mr_now_ns(), &at, (int64_t)bytes, arg, MR_ARRAY_LEN(arg));
+}
+
 void mr_fetching_came(struct mr_executor *x, struct mr_fetching *f, uint64_t bytes, enum mr_tier_from from)
 {
     struct ranks_to_wake w = {0};
@@ -121,7 +133,10 @@ void mr_fetching_came(struct mr_executor *x, struct mr_fetching *f, uint64_t byt
         mr_holdings_set_class(&x->h, e, MR_CLASS_NONE);
     struct mr_outcome o = {.from = source_kind(from), .kept = e->storage_class != MR_CLASS_NONE};
     add_result(x, f, &o);
-    if (f->fill)
+    bool fill = f->fill;
+    unsigned kept = e->storage_class;
+    uint64_t id = e->id, start = f->began_ns ? f->began_ns : f->asked_ns;
+    if (fill)
         count_up(&x->board->fills[from], bytes, took_ns(f, mr_now_ns()));
     deliver_all(x, f, from, NULL, &w);
     w.planner = x->waits_for_room || f->fill;
@@ -133,6 +148,8 @@ void mr_fetching_came(struct mr_executor *x, struct mr_fetching *f, uint64_t byt
     mr_holdings_settle(&x->h, e);
     pthread_mutex_unlock(&x->lock);
     wake(x, &w);
+    if (fill)
+        tell_fill(x, id, start, bytes, from, kept);
 }
 
 /* Nobody gets bytes of it: claims of those who wait end here, and the place goes. */
@@ -252,7 +269,9 @@ static void drop_source(void *user, struct mr_work_job *job)
 
 int mr_executor_start_source(struct mr_executor *x, struct mr_error *err)
 {
+    x->source_device = mr_traffic_get(x->p.store, mr_dataset_root(x->p.dataset));
     struct mr_work_params w = {.name = "the source",
+                               .device = x->source_device,
                                .threads = x->p.threads,
                                .user = x,
                                .enter = enter_source,

@@ -71,6 +71,7 @@ struct walk {
 struct ssd_device {
     struct mr_ssd *ssd;
     struct mr_work *reads, *writes;
+    struct mr_traffic *device;
     atomic_bool refuses;  /* writes failed: nothing is written any more */
     uint64_t spill_bytes; /* waiting to be written */
     struct mr_executor *x;
@@ -122,6 +123,7 @@ struct mr_executor {
     uint8_t *was_read;    /* bit per sample: read from the source before */
 
     struct mr_work *source;
+    struct mr_traffic *source_device;
     struct ssd_device ssd[EXECUTOR_SSDS_MAX];
     uint32_t n_ssds;
     struct mr_peers *peers;

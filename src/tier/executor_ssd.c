@@ -5,6 +5,7 @@
  * it does not keep, never a wait. */
 #include "tier/executor_internal.h"
 #include "base/log.h"
+#include "event/emit.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -34,11 +35,10 @@ static uint64_t run_read(void *user, void *mine, struct mr_work_job *job)
     struct mr_fetching *f = (struct mr_fetching *)job;
     struct mr_holding *e = f->e;
     struct mr_error err;
-    uint64_t start = mr_now_ns(), bytes = mr_ssd_find(d->ssd, e->id);
-    f->began_ns = start;
+    uint64_t bytes = mr_ssd_find(d->ssd, e->id);
+    f->began_ns = mr_now_ns();
     int rc = bytes == e->bytes ? mr_ssd_read(d->ssd, e->id, mr_segment_data(x->segment, e->at), bytes, &err) : -ENOENT;
     if (!rc) {
-        mr_work_felt(d->writes, mr_now_ns() - start);
         mr_fetching_came(x, f, bytes, MR_TIER_SSD);
         return bytes;
     }
@@ -136,6 +136,14 @@ void mr_executor_end_spill(struct mr_executor *x, struct mr_spilling *s, int rc)
     mr_holdings_unclaim(&x->h, e);
 }
 
+static void tell_copy(const struct ssd_device *d, uint64_t id, uint64_t start, uint64_t bytes)
+{
+    struct mr_where at = MR_NOWHERE;
+    at.sample = id;
+    const struct mr_emit_arg arg = {.name = "class", .value = d->index + 2};
+    mr_emit_args(d->x->p.events, MR_SPAN_COPY_SSD, start, mr_now_ns(), &at, (int64_t)bytes, &arg, 1);
+}
+
 static uint64_t run_write(void *user, void *mine, struct mr_work_job *job)
 {
     (void)mine;
@@ -144,7 +152,7 @@ static uint64_t run_write(void *user, void *mine, struct mr_work_job *job)
     struct mr_spilling *s = (struct mr_spilling *)job;
     struct mr_holding *e = s->e; /* claimed: place and bytes stay */
     struct mr_error err;
-    uint64_t bytes = e->bytes;
+    uint64_t bytes = e->bytes, id = e->id, start = mr_now_ns();
     int rc = d->refuses ? -EROFS : mr_ssd_write(d->ssd, e->id, mr_segment_data(x->segment, e->at), bytes, &err);
     bool broken = rc && rc != -EEXIST && rc != -ENOSPC && !d->refuses;
     if (broken)
@@ -157,6 +165,8 @@ static uint64_t run_write(void *user, void *mine, struct mr_work_job *job)
     pthread_mutex_unlock(&x->lock);
     if (kick)
         mr_segment_kick(x->segment);
+    if (!rc)
+        tell_copy(d, id, start, bytes);
     return rc ? 0 : bytes;
 }
 
@@ -193,11 +203,13 @@ int mr_executor_start_ssds(struct mr_executor *x, struct mr_error *err)
     int rc = 0;
     for (uint32_t i = 0; i < x->n_ssds && !rc; i++) {
         struct ssd_device *d = &x->ssd[i];
-        struct mr_work_params reads = {.name = "an SSD", .user = d, .run = run_read, .drop = drop_read};
-        struct mr_work_params writes = {
-            .name = "an SSD", .user = d, .threads = 1, .run = run_write, .drop = drop_write};
         if (!d->ssd)
             continue;
+        d->device = mr_traffic_get(NULL, mr_ssd_path(d->ssd));
+        struct mr_work_params reads = {
+            .name = "an SSD", .device = d->device, .user = d, .run = run_read, .drop = drop_read};
+        struct mr_work_params writes = {
+            .name = "an SSD", .device = d->device, .user = d, .threads = 1, .run = run_write, .drop = drop_write};
         rc = mr_work_start(&writes, &d->writes, err);
         if (!rc)
             rc = mr_work_start(&reads, &d->reads, err);

@@ -356,6 +356,11 @@ void mr_ssd_each(struct mr_ssd *s, void (*each)(void *user, uint64_t id, uint64_
     free(all);
 }
 
+const char *mr_ssd_path(const struct mr_ssd *s)
+{
+    return s->folder.path;
+}
+
 void mr_ssd_stats(struct mr_ssd *s, struct mr_ssd_stats *out)
 {
     pthread_mutex_lock(&s->lock);

@@ -48,6 +48,9 @@ void mr_ssd_close(struct mr_ssd *s);
 #define MR_SSD_TAKES(bytes) (((bytes) + 4095) / 4096 * 4096 + 32)
 #define MR_SSD_OVERHEAD(capacity) (320 * (uint64_t)1024 + (capacity) / 128)
 
+/* Where it lies. */
+const char *mr_ssd_path(const struct mr_ssd *s);
+
 /* Its length if it is here (0: it is not). */
 uint64_t mr_ssd_find(struct mr_ssd *s, uint64_t id);
 /* All of the sample into `to`, which has room for `bytes`: its length exactly, as find said. -ENOENT, MR_E_CORRUPT

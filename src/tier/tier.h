@@ -33,6 +33,7 @@ struct mr_tier;
  * open and close only. */
 typedef int mr_tier_exchange_fn(void *ctx, const void *mine, size_t len, void *all, struct mr_error *err);
 
+struct mr_events;
 struct mr_tier_params {
     struct mr_dataset *dataset;   /* borrowed, as all here */
     struct mr_store *store;       /* the source */
@@ -51,7 +52,8 @@ struct mr_tier_params {
     unsigned threads;             /* that read the source; 0: found by measuring */
     mr_tier_exchange_fn *exchange;
     void *exchange_ctx;
-    uint32_t ranks_per_node; /* 0: those of a machine; otherwise so many make a node, for tests */
+    struct mr_events *events; /* told of fills and copies to SSDs; or NULL */
+    uint32_t ranks_per_node;  /* 0: those of a machine; otherwise so many make a node, for tests */
 };
 int mr_tier_open(const struct mr_tier_params *p, struct mr_tier **out, struct mr_error *err);
 /* Waits for what is in flight. With `clean` all ranks meet first, so that nobody's peer goes away too early; without it

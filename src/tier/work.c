@@ -7,12 +7,12 @@
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 
 #define THREADS_FIRST 4u
 #define WINDOW_NS (100 * MR_NS_PER_MS)
-#define BACKGROUND_RATE 256e6
 
 /* Finding the number of threads: try more, keep them if the device got faster by FASTER, else go back and hold on. */
 struct tuning {
@@ -43,7 +43,11 @@ struct mr_work {
     unsigned running, background, idle;
     uint64_t idle_since[MR_WORK_THREADS_MAX];
     bool stop, ahead, hurry;
-    struct mr_budget budget;
+    struct mr_traffic_reader *reader;
+    /* What the device's arbiter looks at, without the lock; written under it. */
+    _Atomic unsigned demand_running, demand_threads;
+    _Atomic uint64_t demand_jobs, demand_ns; /* that are over, and what they took */
+    atomic_bool demand_waits;
     struct tuning tune;
     double rate;
     uint64_t busy_ns, busy_since;
@@ -117,6 +121,7 @@ static void set_limit(struct mr_work *w, unsigned limit)
     if (w->stop) /* nobody starts any more */
         return;
     w->limit = limit;
+    atomic_store_explicit(&w->demand_threads, limit, memory_order_relaxed);
     start_threads(w);
     pthread_cond_broadcast(&w->wake);
 }
@@ -186,6 +191,17 @@ static bool is_background(const struct mr_work_job *j)
     return mr_work_urgency(j) >= MR_URGENT_FILL;
 }
 
+static bool may_go(struct mr_work *w, const struct mr_work_job *j, uint64_t *wait_ns)
+{
+    const struct mr_traffic_ask ask = {
+        .class = mr_work_urgency(j) == MR_URGENT_FILL ? MR_TRAFFIC_FILL : MR_TRAFFIC_COPY,
+        .hurry = w->hurry,
+        .bytes = MR_MAX(j->bytes, 1u),
+        .least = MR_MAX(j->bytes, 1u),
+    };
+    return mr_traffic_take(w->p.device, &ask, mr_now_ns(), wait_ns) > 0;
+}
+
 /* The job to do now; NULL: none may go. *wait_ns: for so long, if there is one that must wait for its tokens. */
 static struct mr_work_job *choose(struct mr_work *w, uint64_t *wait_ns)
 {
@@ -194,13 +210,10 @@ static struct mr_work_job *choose(struct mr_work *w, uint64_t *wait_ns)
         return NULL;
     struct mr_work_job *j = w->heap.item[0];
     if (is_background(j)) {
-        uint64_t now = mr_now_ns();
         if (w->limit > 1 && w->background + 1 >= w->limit)
             return NULL;
-        if (!w->hurry && !mr_budget_take(&w->budget, j->bytes, now)) {
-            *wait_ns = MR_MAX(mr_budget_wait_ns(&w->budget), MR_NS_PER_MS);
+        if (!may_go(w, j, wait_ns))
             return NULL;
-        }
     }
     take_out(w, j);
     return j;
@@ -221,6 +234,44 @@ static void wait_for_work(struct mr_work *w, unsigned index, uint64_t wait_ns)
     w->idle_since[index] = 0;
 }
 
+/* For the arbiter, without the lock. */
+static void look(void *user, uint64_t now_ns, struct mr_demand *out)
+{
+    struct mr_work *w = user;
+    (void)now_ns;
+    out->reading = atomic_load_explicit(&w->demand_running, memory_order_relaxed);
+    out->reads = atomic_load_explicit(&w->demand_jobs, memory_order_relaxed);
+    out->read_ns = atomic_load_explicit(&w->demand_ns, memory_order_relaxed);
+    out->threads = atomic_load_explicit(&w->demand_threads, memory_order_relaxed);
+    out->waits = atomic_load_explicit(&w->demand_waits, memory_order_relaxed);
+}
+
+/* Does the job without the lock. */
+static void do_job(struct mr_work *w, void *mine, struct mr_work_job *j)
+{
+    bool background = is_background(j);
+    uint64_t start = mr_now_ns(), asked = MR_MAX(j->bytes, 1u);
+    if (w->running++ == 0)
+        w->busy_since = start;
+    w->background += background;
+    w->demand_running += !background;
+    pthread_mutex_unlock(&w->lock);
+    uint64_t bytes = w->p.run(w->p.user, mine, j);
+    uint64_t end = mr_now_ns();
+    if (background)
+        mr_traffic_done(w->p.device, asked, start, end);
+    pthread_mutex_lock(&w->lock);
+    if (--w->running == 0)
+        w->busy_ns += end - w->busy_since;
+    w->background -= background;
+    w->demand_running -= !background;
+    w->demand_jobs += !background;
+    w->demand_ns += background ? 0 : end - start;
+    w->tune.bytes += bytes;
+    w->tune.jobs++;
+    judge(w, end);
+}
+
 static void *worker_main(void *arg)
 {
     struct worker *me = arg;
@@ -234,23 +285,7 @@ static void *worker_main(void *arg)
             wait_for_work(w, me->index, wait_ns);
             continue;
         }
-        bool background = is_background(j);
-        if (w->running++ == 0)
-            w->busy_since = mr_now_ns();
-        w->background += background;
-        pthread_mutex_unlock(&w->lock);
-        uint64_t start = mr_now_ns();
-        uint64_t bytes = w->p.run(w->p.user, mine, j);
-        uint64_t end = mr_now_ns();
-        pthread_mutex_lock(&w->lock);
-        if (--w->running == 0)
-            w->busy_ns += end - w->busy_since;
-        w->background -= background;
-        if (!background)
-            mr_budget_latency(&w->budget, end - start, end);
-        w->tune.bytes += bytes;
-        w->tune.jobs++;
-        judge(w, end);
+        do_job(w, mine, j);
     }
     pthread_mutex_unlock(&w->lock);
     if (w->p.leave)
@@ -281,7 +316,7 @@ int mr_work_start(const struct mr_work_params *p, struct mr_work **out, struct m
     w->p = *p;
     w->limit = p->threads ? MR_MIN(p->threads, MR_WORK_THREADS_MAX) : THREADS_FIRST;
     w->tune = (struct tuning){.on = p->threads == 0, .since_ns = mr_now_ns(), .hold = 2};
-    mr_budget_init(&w->budget, BACKGROUND_RATE);
+    w->demand_threads = w->limit;
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -296,6 +331,7 @@ int mr_work_start(const struct mr_work_params *p, struct mr_work **out, struct m
         mr_work_stop(w);
         return mr_error_set(err, rc, "cannot start a thread for %s", p->name);
     }
+    w->reader = mr_traffic_join(p->device, look, w);
     *out = w;
     return 0;
 }
@@ -310,6 +346,7 @@ void mr_work_stop(struct mr_work *w)
     pthread_mutex_unlock(&w->lock);
     for (unsigned i = 0; i < w->started; i++)
         pthread_join(w->worker[i].id, NULL);
+    mr_traffic_leave(w->reader);
     for (size_t i = 0; i < w->heap.n; i++) {
         w->heap.item[i]->at = MR_WORK_IDLE;
         w->p.drop(w->p.user, w->heap.item[i]); /* W2 */
@@ -393,15 +430,7 @@ void mr_work_ahead(struct mr_work *w, bool ahead)
 {
     pthread_mutex_lock(&w->lock);
     w->ahead = ahead;
-    pthread_mutex_unlock(&w->lock);
-}
-
-void mr_work_felt(struct mr_work *w, uint64_t ns)
-{
-    if (!w)
-        return;
-    pthread_mutex_lock(&w->lock);
-    mr_budget_latency(&w->budget, ns, mr_now_ns());
+    atomic_store_explicit(&w->demand_waits, !ahead, memory_order_relaxed);
     pthread_mutex_unlock(&w->lock);
 }
 

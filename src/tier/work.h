@@ -4,8 +4,9 @@
  *   key = urgency, then the access for which it is needed: somebody waits now < look-ahead < fill < copy to an SSD
  *
  * A device with threads = 0 finds out by itself how many are worth having: it adds some while that makes it faster, and
- * goes without some while it is ahead of everybody. Background jobs (fills and copies) pass a budget (work_budget.h)
- * and never take the last thread, so a job that somebody waits for finds one.
+ * goes without some while it is ahead of everybody. Background jobs (fills and copies) pass the arbiter of the device
+ * (store/traffic.h), which they share with checkpoints on their way to it, and never take the last thread, so a job
+ * that somebody waits for finds one. All other jobs are demand, and the arbiter sees them.
  *
  * Invariants
  *  W1. A job is in at most one heap, and between push and run nobody but the scheduler changes its key.
@@ -15,7 +16,7 @@
 #ifndef MR_TIER_WORK_H
 #define MR_TIER_WORK_H
 
-#include "tier/work_budget.h"
+#include "store/traffic.h"
 
 #include <millrace/error.h>
 #include <stdbool.h>
@@ -43,7 +44,8 @@ static inline enum mr_urgency mr_work_urgency(const struct mr_work_job *j)
 struct mr_work;
 struct mr_work_params {
     const char *name;
-    unsigned threads; /* 0: found by measuring */
+    unsigned threads;          /* 0: found by measuring */
+    struct mr_traffic *device; /* borrowed; NULL: background goes as it comes */
     void *user;
     void *(*enter)(void *user); /* what a thread works with, made by itself when it starts; NULL: nothing */
     void (*leave)(void *user, void *mine);
@@ -72,9 +74,8 @@ struct mr_work_load {
 void mr_work_load(struct mr_work *w, struct mr_work_load *out);
 /* From here on background jobs go as fast as they can (true): nobody waits for anything else. Accepts NULL. */
 void mr_work_hurry(struct mr_work *w, bool hurry);
-/* A request that somebody waited for took so long on the same device, through another queue. Accepts NULL. */
-void mr_work_felt(struct mr_work *w, uint64_t ns);
-/* Nobody waits for this device's bytes (true), or somebody does: whether fewer threads may be tried. */
+/* Nobody waits for this device's bytes (true), or somebody does: whether fewer threads may be tried, and whether
+ * checkpoints hold back. */
 void mr_work_ahead(struct mr_work *w, bool ahead);
 
 #endif

@@ -462,7 +462,7 @@ static uint64_t steps(struct mr_pace *p, uint64_t now, unsigned n, uint64_t each
 static void pace_follows_the_steps(void **unused)
 {
     (void)unused;
-    struct mr_pace *p = mr_pace_create(0);
+    struct mr_pace *p = mr_pace_create(0, true);
     assert_int_equal(mr_pace_rate(p), 0); /* nobody told of a step */
     assert_int_equal(mr_pace_take(p, 1 << 30, 1000), 1000);
     uint64_t ms = 1000000, now = steps(p, ms, 20, 50 * ms, false), rate = mr_pace_rate(p);

@@ -1,6 +1,6 @@
 /* The scheduler of the tiers: jobs in the order of their keys, raised, taken back and dropped once; more threads where
- * that makes a device faster; background jobs leave a thread for demand, and their budget follows latency; and the
- * books of the holdings over random use. test-label: concurrent */
+ * that makes a device faster; background jobs leave a thread for demand; and the books of the holdings over random use.
+ * test-label: concurrent */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -189,30 +189,6 @@ static void threads_are_added_where_it_helps(void **state)
     mr_work_stop(w);
 }
 
-static void a_budget_follows_latency(void **state)
-{
-    (void)state;
-    struct mr_budget b;
-    uint64_t now = MR_NS_PER_S, ms = MR_NS_PER_MS;
-    mr_budget_init(&b, 100e6);
-    for (unsigned i = 0; i < 100; i++, now += 10 * ms)
-        mr_budget_latency(&b, ms, now);
-    double calm = b.rate;
-    assert_true(calm > 100e6);
-    for (unsigned i = 0; i < 100; i++, now += 10 * ms)
-        mr_budget_latency(&b, 5 * ms, now);
-    assert_true(b.rate < calm / 8);
-    while (mr_budget_take(&b, 1000000, now))
-        ;
-    assert_true(mr_budget_wait_ns(&b) > 0);
-    double before = b.rate;
-    uint64_t taken = 0;
-    for (unsigned i = 0; i < 1000; i++, now += ms)
-        taken += mr_budget_take(&b, 10000, now) ? 10000 : 0;
-    assert_true((double)taken < before * 1.05 + b.burst); /* a second's worth */
-    assert_true((double)taken > before * 0.5);
-}
-
 /* ---- holdings ---- */
 
 static void books_of_holdings_stay_right(void **state)
@@ -263,8 +239,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(jobs_run_by_urgency_and_access),   cmocka_unit_test(the_last_one_can_be_taken),
         cmocka_unit_test(stopping_drops_what_waits),        cmocka_unit_test(background_leaves_a_thread),
-        cmocka_unit_test(threads_are_added_where_it_helps), cmocka_unit_test(a_budget_follows_latency),
-        cmocka_unit_test(books_of_holdings_stay_right),
+        cmocka_unit_test(threads_are_added_where_it_helps), cmocka_unit_test(books_of_holdings_stay_right),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
