@@ -148,6 +148,9 @@ static const char *why_input(struct mr_advice *a)
         reads += MR_POOL_READ & (1u << c) ? steady_s(a->x, c) : 0;
         cpu += MR_POOL_CPU & (1u << c) ? steady_s(a->x, c) : 0;
     }
+    if (a->x->verdict.evaluation_s > 0.5 * a->stall_s)
+        return mr_say(a, "%s of the %s waited are evaluation's: its loader needs workers, or more of them.",
+                      mr_say_s(a, a->x->verdict.evaluation_s), mr_say_s(a, a->stall_s));
     double worker = steady_s(a->x, MR_STALL_WORKER), copy = steady_s(a->x, MR_STALL_COPY);
     double late = steady_s(a->x, MR_STALL_NOT_STARTED), most = fmax(fmax(reads, cpu), fmax(fmax(late, worker), copy));
     if (!(most > 0) || steady_s(a->x, MR_STALL_UNKNOWN) > 0.5 * all)

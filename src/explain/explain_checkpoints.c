@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SAVE_GAP_NS 500000000u /* between two parts of a checkpoint: more is other work of the program */
+
 static int add_save(struct explain_job *j, const struct explain_span *s)
 {
     struct explain_save *c = MR_VEC_ADD(&j->checkpoint);
@@ -32,15 +34,43 @@ static int by_lane(const void *a, const void *b)
     return x->c.start_ns < y->c.start_ns ? -1 : x->c.start_ns > y->c.start_ns;
 }
 
+/* A save and the sync, or the second file, that follows it at once are one checkpoint; what lies between them (flushing
+ * a buffer) belongs to it. A step between them tells them apart. */
+bool mr_explain_same_save(const struct explain_job *j, const struct explain_span *a, const struct explain_span *b)
+{
+    uint64_t gap = explain_span_ns(a->end, b->start), longest = MR_MAX(a->end - a->start, b->end - b->start);
+    if (a->role != MR_ROLE_SAVE || b->role != MR_ROLE_SAVE || a->rank != b->rank || a->lane != b->lane ||
+        gap > MR_MIN(longest, SAVE_GAP_NS))
+        return false;
+    for (const struct explain_span *s = b; s-- > j->span.item && s->rank == a->rank && s->start >= a->start;)
+        if (s->lane == a->lane && (s->role == MR_ROLE_WAIT || s->role == MR_ROLE_OPTIMIZER || s->role == MR_ROLE_STEP ||
+                                   s->role == MR_ROLE_COMPUTE || s->role == MR_ROLE_COMPUTE_LOOP))
+            return false;
+    return true;
+}
+
+/* Lengthens the checkpoint that the saves before this one have made so far. */
+static bool joins_save(struct explain_job *j, const struct explain_span *s, const struct explain_span *before)
+{
+    if (!before || !mr_explain_same_save(j, before, s))
+        return false;
+    struct mr_explain_checkpoint *c = &j->checkpoint.item[j->checkpoint.n - 1].c;
+    c->end_ns = MR_MAX(c->end_ns, s->end);
+    return true;
+}
+
 /* A save inside a save is a part of it. */
 int mr_explain_find_checkpoints(struct explain_job *j)
 {
+    const struct explain_span *before = NULL; /* the last one */
     int rc = 0;
     for (size_t i = 0; i < j->span.n && !rc && !j->run; i++) {
         const struct explain_span *s = &j->span.item[i];
         if ((s->role == MR_ROLE_SAVE || s->role == MR_ROLE_RESTORE) && s->rank != NO_INDEX &&
-            s->start >= j->rank[s->rank].from && s->start < j->rank[s->rank].to)
-            rc = add_save(j, s);
+            s->start >= j->rank[s->rank].from && s->start < j->rank[s->rank].to) {
+            rc = joins_save(j, s, before) ? 0 : add_save(j, s);
+            before = before && before->lane == s->lane && before->end > s->end ? before : s;
+        }
     }
     if (j->checkpoint.n)
         qsort(j->checkpoint.item, j->checkpoint.n, sizeof(*j->checkpoint.item), by_lane);

@@ -71,6 +71,22 @@ static const char *framework_of(const struct explain_job *j)
     return "";
 }
 
+/* What one would start to see it again: not a worker or a rank that the program started itself. */
+static size_t first_of(const struct mr_trace *t, size_t process)
+{
+    for (size_t up = process, deep = 0; deep < 64; deep++) {
+        size_t parent = t->processes;
+        for (size_t p = 0; p < t->processes; p++)
+            if (p != up && t->process[p].pid == t->process[up].ppid && t->process[p].node == t->process[up].node &&
+                t->process[p].cmdline.len && t->process[p].start_ns <= t->process[up].start_ns)
+                parent = p;
+        if (parent == t->processes)
+            return up;
+        up = parent;
+    }
+    return process;
+}
+
 static void name_program(struct explain_job *j)
 {
     struct mr_explain_facts *f = &j->x->facts;
@@ -78,6 +94,8 @@ static void name_program(struct explain_job *j)
     f->program = "";
     uint32_t lane = j->ranks ? j->rank[0].consumer : NO_INDEX;
     size_t p = lane != NO_INDEX ? j->lane[lane].process : 0;
+    if (j->t->processes)
+        p = first_of(j->t, p);
     if (j->t->processes)
         f->program = program_of(j, &j->t->process[p]);
     f->program = f->program ? f->program : "";
@@ -171,17 +189,43 @@ static double quantile(double *v, size_t n, double q)
     return n ? mr_quantile(v, n, q) : NAN;
 }
 
+/* Whether it was made for an evaluation: that of another loader, with workers of its own. */
+static bool for_evaluation(const struct explain_job *j, const struct explain_make *m, const uint32_t *of_make)
+{
+    uint32_t wait = of_make[m - j->make.item];
+    uint32_t step = wait != NO_INDEX ? j->wait.item[wait].step : NO_INDEX;
+    return step != NO_INDEX && j->step.item[step].phase == MR_EXPLAIN_EVAL;
+}
+
+/* By make: the wait that it served; NO_INDEX: none. */
+static uint32_t *served_waits(const struct explain_job *j)
+{
+    uint32_t *of = malloc((j->make.n + 1) * sizeof(*of));
+    for (size_t i = 0; of && i < j->make.n; i++)
+        of[i] = NO_INDEX;
+    for (uint32_t i = 0; of && i < j->wait.n; i++)
+        if (j->wait.item[i].make != NO_INDEX)
+            of[j->wait.item[i].make] = i;
+    return of;
+}
+
 /* Of our own loader a batch is made by several threads: how long one takes is all of their time together. */
 static int make_facts(struct explain_job *j)
 {
     struct mr_explain_facts *f = &j->x->facts;
     double *load = malloc((j->make.n + 1) * sizeof(*load)), read = 0, decode = 0, cpu = 0, busy = 0;
-    double batches = 0;
+    double batches = 0, makes = 0;
+    uint32_t *of_make = served_waits(j);
     bool own = false, cpu_known = false;
-    if (!load)
+    if (!load || !of_make) {
+        free(load);
+        free(of_make);
         return -ENOMEM;
+    }
     for (size_t i = 0; i < j->make.n; i++) {
         const struct explain_make *m = &j->make.item[i];
+        if (for_evaluation(j, m, of_make))
+            continue;
         uint64_t dur = m->end - m->start, told = 0;
         for (unsigned c = 0; c < MR_STALL_CAUSE_COUNT; c++)
             told += m->cause[c];
@@ -189,30 +233,33 @@ static int make_facts(struct explain_job *j)
         own |= m->own;
         f->persistent |= i && m->lane == m[-1].lane && !j->lane[m->lane].consumer && !m->own && m->epoch != UNKNOWN &&
                          m[-1].epoch != UNKNOWN && m->epoch != m[-1].epoch;
-        load[i] = (double)dur / 1e9;
+        load[(size_t)makes++] = (double)dur / 1e9;
         read += (double)(m->cause[MR_STALL_STORAGE] + m->cause[MR_STALL_PAGE_CACHE] + m->cause[MR_STALL_METADATA] +
                          m->cause[MR_STALL_NETWORK]);
         decode += (double)(m->cause[MR_STALL_DECODE] + m->cause[MR_STALL_TRANSFORM] + m->cause[MR_STALL_QUEUE]) +
-                  (m->own ? 0 : rest);
+                  (m->own ? 0 : rest + (double)m->cause[MR_STALL_WORKER]); /* it waits for a process or thread */
         busy += (double)dur;
         if (m->cpu_ns != UNKNOWN) {
             cpu += (double)m->cpu_ns;
             cpu_known = true;
         }
     }
-    for (size_t i = 0; i < j->wait.n; i++)
-        batches += j->wait.item[i].make != NO_INDEX;
-    if (j->make.n && batches > 0) {
-        double scale = own ? (double)j->make.n / batches : 1; /* makes of a batch */
-        f->batch_load_s = busy / 1e9 / (own ? batches : (double)j->make.n);
-        f->batch_load_p99_s = quantile(load, j->make.n, 0.99) * scale;
-        f->batch_read_s = read / 1e9 / (own ? batches : (double)j->make.n);
-        f->batch_decode_s = decode / 1e9 / (own ? batches : (double)j->make.n);
+    for (size_t i = 0; i < j->wait.n; i++) {
+        const struct explain_wait *w = &j->wait.item[i];
+        batches += w->make != NO_INDEX && !for_evaluation(j, &j->make.item[w->make], of_make);
+    }
+    if (makes > 0 && batches > 0) {
+        double each = own ? batches : makes, scale = own ? makes / batches : 1; /* makes of a batch */
+        f->batch_load_s = busy / 1e9 / each;
+        f->batch_load_p99_s = quantile(load, (size_t)makes, 0.99) * scale;
+        f->batch_read_s = read / 1e9 / each;
+        f->batch_decode_s = decode / 1e9 / each;
         f->worker_cpu = cpu_known && busy > 0 ? MR_MIN(cpu / busy, 1.0) : NAN;
     }
     f->team |= own;
     f->cpu_demand_s = cpu_known ? cpu / 1e9 : NAN;
     free(load);
+    free(of_make);
     return 0;
 }
 
@@ -374,6 +421,7 @@ static int step_facts(struct explain_job *j)
     struct mr_metrics *m = malloc(sizeof(*m));
     struct mr_step *steps = NULL;
     double *compute = malloc((j->step.n + 1) * sizeof(*compute)), *first = malloc((j->step.n + 1) * sizeof(*first));
+    const struct mr_explain_step *before = NULL; /* of the training */
     size_t n = 0, firsts = 0;
     bool whole = j->opt->rank < 0 && j->opt->step_from < 0 && !j->opt->from_ns && !j->opt->to_ns;
     int rc = series && m && compute && first ? 0 : -ENOMEM;
@@ -391,7 +439,8 @@ static int step_facts(struct explain_job *j)
         if (s->phase == MR_EXPLAIN_EVAL)
             continue;
         compute[n++] = (double)s->ns[MR_TIME_COMPUTE] / 1e9;
-        bool begins = i && j->step.item[i - 1].rank == s->rank && j->step.item[i - 1].epoch != s->epoch;
+        bool begins = before && before->rank == s->rank && before->epoch != s->epoch;
+        before = s;
         if (begins)
             first[firsts++] = (double)(s->end_ns - s->start_ns) / 1e9;
     }

@@ -307,6 +307,8 @@ int mr_explain_blame(struct explain_job *j);
 
 /* ---- explain_checkpoints.c ---- */
 int mr_explain_find_checkpoints(struct explain_job *j);
+/* Whether two spans that save, one after the other, are parts of one checkpoint. */
+bool mr_explain_same_save(const struct explain_job *j, const struct explain_span *a, const struct explain_span *b);
 /* A write or fsync of a thread that saves; true if it belongs to a checkpoint. */
 bool mr_explain_count_save(struct explain_job *j, struct explain_lane *l, unsigned kind, uint64_t start, uint64_t end,
                            uint64_t bytes, uint32_t file);

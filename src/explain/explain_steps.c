@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define TOGETHER_NS 2000000u /* between the waits of one step for several loaders */
+
 static struct mr_explain_step *add_step(struct explain_job *j, uint32_t rank, uint64_t start, uint64_t end)
 {
     struct mr_explain_step *s = MR_VEC_ADD(&j->step);
@@ -42,30 +44,60 @@ static uint64_t last_end(const struct explain_job *j, const struct explain_rank 
     return end && end < r->to ? end : r->to;
 }
 
+/* A loop may take a batch from each of several loaders for one step (zip): nothing but the next wait follows the one
+ * before. *at: the first span behind the wait before. */
+static bool same_step(const struct explain_job *j, const struct explain_rank *r, uint32_t i, uint32_t *at)
+{
+    const struct explain_wait *w = &j->wait.item[i], *before = i > r->wait ? w - 1 : NULL;
+    if (!before || before->step == NO_INDEX || w->loader == UNKNOWN || w->start > before->end + TOGETHER_NS)
+        return false;
+    for (uint32_t k = i; k-- > r->wait && j->wait.item[k].step == before->step;)
+        if (j->wait.item[k].loader == w->loader || j->wait.item[k].loader == UNKNOWN)
+            return false;
+    while (*at < r->span + r->spans && j->span.item[*at].start < before->end)
+        (*at)++;
+    for (uint32_t k = *at; k < r->span + r->spans && j->span.item[k].start < w->start; k++)
+        if (j->span.item[k].role == MR_ROLE_OPTIMIZER)
+            return false;
+    return true;
+}
+
+static void join_idle(struct mr_explain_step *s, uint64_t idle)
+{
+    if (idle != UNKNOWN)
+        s->accelerator_idle_ns = idle + (s->accelerator_idle_ns != UNKNOWN ? s->accelerator_idle_ns : 0);
+}
+
 static int steps_from_waits(struct explain_job *j, uint32_t rank)
 {
     struct explain_rank *r = &j->rank[rank];
     double *rest = malloc((r->waits + 1) * sizeof(*rest));
+    uint32_t at = r->span;
     size_t n = 0;
     if (!rest)
         return -ENOMEM;
     for (uint32_t i = r->wait; i < r->wait + r->waits; i++) {
         struct explain_wait *w = &j->wait.item[i];
-        bool more = i + 1 < r->wait + r->waits;
+        bool more = i + 1 < r->wait + r->waits, joins = !w->last && same_step(j, r, i, &at);
         if (w->last)
             continue;
+        n -= joins; /* what followed the wait before is this one */
         uint64_t end = more ? j->wait.item[i + 1].start : last_end(j, r, w, rest, n);
-        struct mr_explain_step *s = add_step(j, rank, w->start, MR_MAX(end, w->end));
+        end = MR_MAX(end, w->end);
+        struct mr_explain_step *s = joins ? &j->step.item[j->step.n - 1] : add_step(j, rank, w->start, end);
         if (!s) {
             free(rest);
             return -ENOMEM;
         }
-        s->epoch = w->epoch < UINT32_MAX ? (uint32_t)w->epoch : 0;
-        s->batch = w->batch;
-        s->accelerator_idle_ns = w->idle;
+        if (!joins) {
+            s->epoch = w->epoch < UINT32_MAX ? (uint32_t)w->epoch : 0;
+            s->batch = w->batch;
+        }
+        s->end_ns = end;
+        join_idle(s, w->idle);
         w->step = (uint32_t)j->step.n - 1;
         if (more)
-            rest[n++] = (double)(s->end_ns - w->end);
+            rest[n++] = (double)(end - w->end);
     }
     free(rest);
     return 0;
@@ -73,47 +105,89 @@ static int steps_from_waits(struct explain_job *j, uint32_t rank)
 
 /* The training loader is the one with optimiser steps in its loop; where nobody tells of any, the one with the most
  * batches. What the others give is evaluation. */
-#define LOADERS 64u
 struct loader_use {
     uint64_t loader, batches, optimised;
 };
+struct loader_uses {
+    MR_VEC(struct loader_use) of;
+};
 
-static struct loader_use *use_of(struct loader_use *use, unsigned *n, uint64_t loader)
+/* Looks at the ones used last first: a program may make its loaders anew for every epoch. NULL: no memory. */
+static struct loader_use *use_of(struct loader_uses *u, uint64_t loader)
 {
-    for (unsigned i = 0; i < *n; i++)
-        if (use[i].loader == loader)
-            return &use[i];
-    if (*n == LOADERS)
-        return &use[LOADERS - 1];
-    use[*n] = (struct loader_use){.loader = loader};
-    return &use[(*n)++];
+    for (size_t i = u->of.n; i-- > 0;)
+        if (u->of.item[i].loader == loader)
+            return &u->of.item[i];
+    struct loader_use *new = MR_VEC_ADD(&u->of);
+    if (new)
+        *new = (struct loader_use){.loader = loader};
+    return new;
 }
 
-static void mark_evaluation(struct explain_job *j, struct explain_rank *r)
+static int count_uses(const struct explain_job *j, const struct explain_rank *r, struct loader_uses *uses)
 {
-    struct loader_use use[LOADERS];
-    unsigned n = 0, best = 0;
     uint32_t at = r->span;
     for (uint32_t i = r->wait; i < r->wait + r->waits; i++) {
         const struct explain_wait *w = &j->wait.item[i];
         if (w->step == NO_INDEX)
             continue;
-        struct loader_use *u = use_of(use, &n, w->loader);
+        struct loader_use *u = use_of(uses, w->loader);
+        if (!u)
+            return -ENOMEM;
         u->batches++;
         while (at < r->span + r->spans && j->span.item[at].start < w->end)
             at++;
         for (uint32_t k = at; k < r->span + r->spans && j->span.item[k].start < j->step.item[w->step].end_ns; k++)
             u->optimised += j->span.item[k].role == MR_ROLE_OPTIMIZER;
     }
-    for (unsigned i = 1; i < n; i++)
+    return 0;
+}
+
+static int mark_evaluation(struct explain_job *j, struct explain_rank *r)
+{
+    struct loader_uses uses = {0};
+    size_t best = 0;
+    int rc = count_uses(j, r, &uses);
+    const struct loader_use *use = uses.of.item;
+    for (size_t i = 1; i < uses.of.n; i++)
         if (use[i].optimised != use[best].optimised ? use[i].optimised > use[best].optimised
                                                     : use[i].batches > use[best].batches)
             best = i;
-    for (uint32_t i = r->wait; i < r->wait + r->waits && n > 1; i++) {
+    for (uint32_t i = r->wait; i < r->wait + r->waits && uses.of.n > 1 && !rc; i++) {
         const struct explain_wait *w = &j->wait.item[i];
-        const struct loader_use *u = use_of(use, &n, w->loader);
-        if (w->step != NO_INDEX && (use[best].optimised ? !u->optimised : u != &use[best]))
+        if (w->step == NO_INDEX)
+            continue;
+        const struct loader_use *u = use_of(&uses, w->loader);
+        if (use[best].optimised ? !u->optimised : u != &use[best])
             j->step.item[w->step].phase = MR_EXPLAIN_EVAL;
+    }
+    free(uses.of.item);
+    return rc;
+}
+
+/* A program that makes its loader anew for every epoch has many loaders of one epoch each: epochs are counted over
+ * them, as long as none of them comes back. Loaders have numbers in the order of their first use. */
+static void number_epochs(struct explain_job *j, const struct explain_rank *r)
+{
+    for (unsigned pass = 0; pass < 2; pass++) {
+        uint64_t loader = UNKNOWN, epoch = UNKNOWN;
+        uint32_t epochs = 0, step = NO_INDEX, loaders = 0;
+        for (uint32_t i = r->wait; i < r->wait + r->waits; i++) {
+            const struct explain_wait *w = &j->wait.item[i];
+            if (w->step == NO_INDEX || w->step == step || j->step.item[w->step].phase == MR_EXPLAIN_EVAL)
+                continue;
+            step = w->step;
+            if (w->loader == UNKNOWN || (loader != UNKNOWN && w->loader < loader))
+                return; /* taken by turns, or nobody knows */
+            epochs += w->loader != loader || w->epoch != epoch;
+            loaders += w->loader != loader;
+            loader = w->loader;
+            epoch = w->epoch;
+            if (pass)
+                j->step.item[step].epoch = epochs - 1;
+        }
+        if (loaders < 2)
+            return;
     }
 }
 
@@ -219,15 +293,20 @@ static uint8_t class_of(unsigned role)
 static int paint_rank(struct explain_job *j, uint32_t rank)
 {
     struct explain_rank *r = &j->rank[rank];
-    struct explain_paint *p = malloc(((size_t)r->spans + r->waits + 1) * sizeof(*p));
+    struct explain_paint *p = malloc((2 * (size_t)r->spans + r->waits + 1) * sizeof(*p));
+    const struct explain_span *saved = NULL;
     size_t n = 0;
     if (!p)
         return -ENOMEM;
     for (uint32_t i = r->span; i < r->span + r->spans; i++) {
         const struct explain_span *s = &j->span.item[i];
         uint8_t what = class_of(s->role);
-        if (s->lane == r->consumer && what != MR_TIME_CLASS_COUNT)
-            p[n++] = (struct explain_paint){s->start, s->end, what};
+        if (s->lane != r->consumer || what == MR_TIME_CLASS_COUNT)
+            continue;
+        p[n++] = (struct explain_paint){s->start, s->end, what};
+        if (saved && s->role == MR_ROLE_SAVE && saved->end < s->start && mr_explain_same_save(j, saved, s))
+            p[n++] = (struct explain_paint){saved->end, s->start, what};
+        saved = s->role == MR_ROLE_SAVE && (!saved || s->end > saved->end) ? s : saved;
     }
     for (uint32_t i = r->wait; i < r->wait + r->waits; i++)
         p[n++] = (struct explain_paint){j->wait.item[i].start, j->wait.item[i].end, MR_TIME_STALL};
@@ -250,8 +329,9 @@ static int find_rank_steps(struct explain_job *j, uint32_t rank)
     r->rest = computes ? MR_TIME_OTHER : MR_TIME_COMPUTE;
     if (r->waits && r->waits >= computes / 2) {
         rc = steps_from_waits(j, rank);
+        rc = rc ? rc : mark_evaluation(j, r);
         if (!rc)
-            mark_evaluation(j, r);
+            number_epochs(j, r);
     } else if (computes) {
         rc = steps_from_compute(j, rank);
         if (!rc)

@@ -125,20 +125,24 @@ struct epochs {
     bool fresh; /* an iterator was made and not used yet */
 };
 
-#define LOADERS 16 /* of one program; more share the last place */
+#define LOADERS 16 /* of one program at a time: of more, the one that was used longest ago is forgotten */
 struct loaders {
-    struct epochs item[LOADERS];
+    struct epochs item[LOADERS]; /* by last use */
     unsigned n;
 };
 
 static struct epochs *epochs_of(struct loaders *l, uint64_t loader)
 {
-    for (unsigned i = 0; i < l->n; i++)
-        if (l->item[i].loader == loader)
-            return &l->item[i];
-    if (l->n < LOADERS)
+    unsigned at = l->n;
+    while (at && l->item[at - 1].loader != loader)
+        at--;
+    struct epochs e = at ? l->item[at - 1] : (struct epochs){.loader = loader, .epoch = UNKNOWN};
+    unsigned from = at ? at - 1 : 0;
+    if (!at && l->n < LOADERS)
         l->n++;
-    l->item[l->n - 1] = (struct epochs){.loader = loader, .epoch = UNKNOWN};
+    else if (l->n > from + 1)
+        memmove(&l->item[from], &l->item[from + 1], (l->n - 1 - from) * sizeof(*l->item));
+    l->item[l->n - 1] = e;
     return &l->item[l->n - 1];
 }
 

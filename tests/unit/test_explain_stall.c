@@ -337,6 +337,140 @@ static void checkpoints_are_not_compute(void **state)
     mr_explanation_free(x);
 }
 
+/* A wait for a batch of one of several loaders, of epoch `epoch`. */
+static void put_loader_wait(struct world *w, uint64_t loader, uint64_t epoch, uint64_t batch, uint64_t start,
+                            uint64_t end)
+{
+    const struct mr_mrt_arg arg[] = {{.key = w->key_batch, .value = (int64_t)batch},
+                                     {.key = w->key_epoch, .value = (int64_t)epoch},
+                                     {.key = mr_mrt_sink_key(w->sink, "loader"), .value = (int64_t)loader},
+                                     {.key = w->key_workers, .value = 1},
+                                     {.key = w->key_prefetch, .value = 2},
+                                     {.key = w->key_rows, .value = 8}};
+    span(w, w->wait, 0, start, end, arg, MR_ARRAY_LEN(arg));
+}
+
+static void put_loader_fetch(struct world *w, uint64_t loader, uint64_t batch, uint32_t tid, uint64_t start,
+                             uint64_t end)
+{
+    const struct mr_mrt_arg arg[] = {{.key = w->key_batch, .value = (int64_t)batch},
+                                     {.key = w->key_epoch, .value = 0},
+                                     {.key = mr_mrt_sink_key(w->sink, "loader"), .value = (int64_t)loader},
+                                     {.key = w->key_worker, .value = 0},
+                                     {.key = w->key_cpu, .value = (int64_t)(end - start)}};
+    span(w, w->fetch, tid, start, end, arg, MR_ARRAY_LEN(arg));
+}
+
+static void put_optimizer(struct world *w, uint64_t start)
+{
+    span(w, mr_mrt_sink_site(w->sink, "train", "optimizer.step"), 0, start, start + MS, NULL, 0);
+}
+
+/* zip(a, b): the loop waits for two batches before it computes. */
+static void batches_of_two_loaders_are_one_step(void **state)
+{
+    struct world w;
+    (void)state;
+    open_world(&w, 1, 2);
+    for (uint64_t b = 0, t = 10 * MS; b < STEPS; b++, t += 100 * MS) {
+        put_loader_wait(&w, 0, 0, b, t, t + 5 * MS);
+        put_loader_wait(&w, 1, 0, b, t + 5 * MS + 1000, t + 45 * MS);
+        put_optimizer(&w, t + 90 * MS);
+    }
+    struct mr_explanation *x = explain(&w);
+    check_sums(x);
+    assert_int_equal(x->steps, STEPS);
+    for (size_t i = 0; i < x->steps; i++)
+        assert_true(x->step[i].phase != MR_EXPLAIN_EVAL && x->step[i].ns[MR_TIME_STALL] == 45 * MS - 1000);
+    mr_explanation_free(x);
+}
+
+/* By turns, each with a step of its own: they stay apart. */
+static void loaders_taken_by_turns_are_steps_of_their_own(void **state)
+{
+    struct world w;
+    (void)state;
+    open_world(&w, 1, 2);
+    for (uint64_t b = 0, t = 10 * MS; b < STEPS; b++, t += 100 * MS) {
+        put_loader_wait(&w, b % 2, 0, b / 2, t, t + 5 * MS);
+        put_optimizer(&w, t + 90 * MS);
+    }
+    struct mr_explanation *x = explain(&w);
+    assert_int_equal(x->steps, STEPS);
+    assert_true(x->facts.epochs == 1);
+    mr_explanation_free(x);
+}
+
+/* DataLoader(...) inside the loop over epochs: a loader of one epoch each time, and one for evaluation behind it, whose
+ * slow batches say nothing about the training's. */
+static void loaders_made_anew_are_epochs(void **state)
+{
+    struct world w;
+    (void)state;
+    open_world(&w, 1, 2);
+    uint64_t t = 10 * MS;
+    for (uint64_t e = 0; e < 40; e++) {
+        for (uint64_t b = 0; b < 10; b++, t += 50 * MS) {
+            put_loader_fetch(&w, 2 * e, b, 1, t - 5 * MS, t - 1 * MS);
+            put_loader_wait(&w, 2 * e, 0, b, t, t + 1 * MS);
+            put_optimizer(&w, t + 40 * MS);
+        }
+        put_loader_fetch(&w, 2 * e + 1, 0, 2, t, t + 29 * MS);
+        put_loader_wait(&w, 2 * e + 1, 0, 0, t, t + 30 * MS);
+        t += 60 * MS;
+    }
+    struct mr_explanation *x = explain(&w);
+    size_t evaluations = 0;
+    check_sums(x);
+    for (size_t i = 0; i < x->steps; i++)
+        evaluations += x->step[i].phase == MR_EXPLAIN_EVAL;
+    assert_int_equal(x->steps, 440);
+    assert_int_equal(evaluations, 40);
+    assert_true(x->facts.epochs == 40);
+    assert_true(x->facts.batch_load_s > 0.0039 && x->facts.batch_load_s < 0.0041);
+    mr_explanation_free(x);
+}
+
+/* torch.save(f), f.flush(), os.fsync(f): one checkpoint, and flushing belongs to it. */
+static void parts_of_a_checkpoint_are_one(void **state)
+{
+    struct world w;
+    (void)state;
+    open_world(&w, 0, 0);
+    uint64_t now = 10 * MS;
+    for (uint64_t b = 0; b < STEPS; b++, now += 200 * MS) {
+        put_wait(&w, b, now, now + 1 * MS);
+        if (b % 10 < 9)
+            continue;
+        span(&w, w.save, 0, now + 150 * MS, now + 170 * MS, NULL, 0);
+        span(&w, w.save, 0, now + 175 * MS, now + 190 * MS, NULL, 0);
+    }
+    put_wait(&w, STEPS, now, now);
+    struct mr_explanation *x = explain(&w);
+    check_sums(x);
+    assert_true(x->ns[MR_TIME_CHECKPOINT] == 4 * 40 * MS);
+    assert_int_equal(x->checkpoints, 4);
+    mr_explanation_free(x);
+}
+
+/* Saved in every step, longer than a step takes: still one checkpoint for each. */
+static void checkpoints_of_different_steps_stay_apart(void **state)
+{
+    struct world w;
+    (void)state;
+    open_world(&w, 0, 0);
+    uint64_t now = 10 * MS;
+    for (uint64_t b = 0; b < STEPS; b++, now += 200 * MS) {
+        put_wait(&w, b, now, now + 1 * MS);
+        span(&w, w.save, 0, now + 20 * MS, now + 200 * MS, NULL, 0);
+    }
+    put_wait(&w, STEPS, now, now);
+    struct mr_explanation *x = explain(&w);
+    assert_true(x->ns[MR_TIME_CHECKPOINT] == STEPS * 180 * MS);
+    assert_int_equal(x->checkpoints, STEPS);
+    mr_explanation_free(x);
+}
+
 /* A pipeline that tells nothing but how much CPU time went by while the program waited; its thread reads beside. */
 static void of_silent_pipelines_threads_beside_the_waits_tell(void **state)
 {
@@ -399,6 +533,11 @@ int main(void)
         cmocka_unit_test(time_off_the_cpu_is_the_workers),
         cmocka_unit_test(calls_inside_spans_are_counted_once),
         cmocka_unit_test(checkpoints_are_not_compute),
+        cmocka_unit_test(batches_of_two_loaders_are_one_step),
+        cmocka_unit_test(loaders_taken_by_turns_are_steps_of_their_own),
+        cmocka_unit_test(loaders_made_anew_are_epochs),
+        cmocka_unit_test(parts_of_a_checkpoint_are_one),
+        cmocka_unit_test(checkpoints_of_different_steps_stay_apart),
         cmocka_unit_test(of_silent_pipelines_threads_beside_the_waits_tell),
         cmocka_unit_test(waiting_for_a_cpu_is_decoding),
     };

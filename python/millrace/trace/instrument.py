@@ -8,6 +8,7 @@ are left alone. MILLRACE_TRACE_PYTHON_SKIP lists modules not to touch, separated
 import functools
 import os
 import sys
+import threading
 
 from . import _trace, fn, now, span
 
@@ -248,6 +249,64 @@ def _h5py_file(module):
     _wrap(module.File, "close", "reader", "h5py.File.close")
 
 
+BEHIND = 200000000  # ns after a checkpoint
+_saved = threading.local()  # at: when this thread's last checkpoint was written
+
+
+def _saves(*names):
+    """Functions that write a checkpoint; what is renamed right behind it belongs to it."""
+
+    def patch(module):
+        for name in names:
+            original = getattr(module, name, None)
+            if callable(original):
+                _put(module, name, _saving(original, module.__name__ + "." + name if module.__name__ != "os" else name))
+
+    return patch
+
+
+def _saving(original, label):
+    def traced(*args, **kwargs):
+        begin = now()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            if begin:
+                span("checkpoint", label, begin, None)
+                _saved.at = now()
+
+    return functools.update_wrapper(traced, original)
+
+
+def _behind_save(*names):
+    """Functions of os: a checkpoint gets its name."""
+
+    def behind(original, name):
+        def traced(*args, **kwargs):
+            at = getattr(_saved, "at", 0)
+            begin = now() if at else 0
+            if not begin or begin - at > BEHIND:
+                return original(*args, **kwargs)
+            try:
+                return original(*args, **kwargs)
+            finally:
+                span("checkpoint", "os." + name, begin, None)
+                _saved.at = now()
+
+        return functools.update_wrapper(traced, original)
+
+    def patch(module):
+        for name in names:
+            original = getattr(module, name, None)
+            if not callable(original):
+                continue
+            _put(module, name, behind(original, name))
+            if original in getattr(module, "supports_dir_fd", ()):
+                module.supports_dir_fd.add(getattr(module, name))
+
+    return patch
+
+
 def _methods(owner, category, names, label=None):
     """Methods of a class; `label` stands for the class's name."""
 
@@ -267,7 +326,7 @@ def _all(*patches):
 
 
 PATCHES = {
-    "os": _functions("checkpoint", "fsync", "fdatasync", "sync"),  # who syncs in a training makes a checkpoint durable
+    "os": _all(_saves("fsync", "fdatasync", "sync"), _behind_save("rename", "replace")),  # who syncs makes a checkpoint durable
     "queue": _methods("Queue", "queue", ("get",)),  # a loop that gets its batches from a thread of its own
     "torch.utils.data.dataloader": _torch("loader"),
     "torch.utils.data._utils.worker": _torch("worker"),
@@ -284,10 +343,10 @@ PATCHES = {
     "torchvision.io.image": _all(_functions("reader", "read_file"), _functions("decode", "decode_image", "decode_jpeg", "decode_png", "decode_webp")),
     "cv2": _functions("decode", "imread", "imdecode"),
     "torch.distributed.distributed_c10d": _functions("barrier", "barrier"),
-    "torch.serialization": _names("checkpoint", "save", "load"),
+    "torch.serialization": _all(_saves("save"), _names("checkpoint", "load")),
     "torch.distributed.checkpoint.state_dict_saver": _names("checkpoint", "save", "async_save"),
     "torch.distributed.checkpoint.state_dict_loader": _names("checkpoint", "load"),
-    "safetensors.torch": _names("checkpoint", "save_file", "load_file"),
+    "safetensors.torch": _all(_saves("save_file"), _names("checkpoint", "load_file")),
     "numpy": _names("reader", "load", "save", "savez", "savez_compressed", "fromfile", "memmap", "loadtxt", "savetxt", "genfromtxt"),
     "h5py._hl.dataset": _h5py_dataset,
     "h5py._hl.files": _h5py_file,
