@@ -14,6 +14,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define LOOK_NS (MR_NS_PER_MS / 4)
 #define GAP_NS (MR_NS_PER_MS / 2)     /* without a read: a gap */
@@ -21,9 +22,10 @@
 #define WINDOW_NS (20 * MR_NS_PER_MS) /* in which latency is measured, and reads in it */
 #define WINDOW_READS 8u
 #define WINDOW_LONG_NS (500 * MR_NS_PER_MS) /* nobody asked for so long: it was undisturbed */
+#define WAITED_NS (50 * MR_NS_PER_MS)       /* after somebody waited, drains hold back */
 #define YIELD_NS (10 * MR_NS_PER_MS)        /* after a refusal, classes behind it are refused */
 #define PROBE_EVERY_NS (2 * MR_NS_PER_S)
-#define PROBE_NS (60 * MR_NS_PER_MS)
+#define PROBE_NS (100 * MR_NS_PER_MS)
 #define PIECE_NS (3 * MR_NS_PER_MS) /* of the device's time, beside reads */
 #define PIECE_IDLE_NS (10 * MR_NS_PER_MS)
 #define WINDOW_MAX ((uint64_t)64 << 20)
@@ -33,7 +35,10 @@
 #define COST 0.02     /* share of the readers' time that a drain may cost while somebody waits */
 #define FLOOR_MIN 1e6 /* bytes per second */
 #define FLOOR_SHARE 0.02
-#define DRIFT 1.0008 /* per window: devices change, and fills may go on for ever */
+#define FLOOR_KEPT_S 0.05 /* of it */
+#define FLOOR_DEBT_S 0.25
+#define IO_BOUND 0.25 /* share of the readers' time in reads from which on who waits, waits for the device */
+#define DRIFT 1.0008  /* per window: devices change, and fills may go on for ever */
 
 struct mr_traffic_reader {
     struct mr_traffic *device;
@@ -44,7 +49,7 @@ struct mr_traffic_reader {
 };
 
 struct floor {
-    double tokens;
+    double tokens, rate;
     uint64_t filled_ns;
 };
 
@@ -55,7 +60,7 @@ struct mr_traffic {
 
     pthread_mutex_t lock; /* all below */
     struct mr_traffic_reader *readers;
-    uint64_t looked_ns, active_ns; /* the last look; the last one that found reads */
+    uint64_t looked_ns, active_ns, waited_ns; /* the last look; the last one that found reads; somebody who waits */
     unsigned threads, reading;
     bool waits;
     struct {
@@ -67,7 +72,7 @@ struct mr_traffic {
     struct mr_budget budget[MR_TRAFFIC_CLASSES];
     struct floor floor[MR_TRAFFIC_CLASSES];
     uint64_t refused_ns[MR_TRAFFIC_CLASSES];
-    uint64_t granted[MR_TRAFFIC_CLASSES], outstanding;
+    uint64_t granted[MR_TRAFFIC_CLASSES], outstanding, ended_ns; /* the last piece */
     double speed;      /* bytes per second of background while some is under way */
     uint64_t least_ns; /* that a piece took */
 };
@@ -107,7 +112,8 @@ struct mr_traffic *mr_traffic_get(struct mr_store *s, const char *path)
 {
     struct mr_device_key key;
     struct mr_traffic *d;
-    if (!mr_device_find(s, path, &key))
+    const char *off = getenv("MILLRACE_TRAFFIC");
+    if ((off && strcmp(off, "off") == 0) || !mr_device_find(s, path, &key))
         return NULL;
     pthread_once(&forked_once, watch_forks);
     pthread_mutex_lock(&registry_lock);
@@ -180,7 +186,7 @@ static void restart_window(struct mr_traffic *d, uint64_t now)
     d->window.since_ns = now;
     d->window.reads = d->window.read_ns = 0;
     d->window.waits = false;
-    d->window.disturbed = d->outstanding > 0;
+    d->window.disturbed = d->outstanding > 0 || (d->ended_ns && now - d->ended_ns < WINDOW_NS); /* or delayed by it */
 }
 
 /* How much longer a read may take before the background is felt. */
@@ -213,6 +219,12 @@ static void judge_window(struct mr_traffic *d, uint64_t now)
     restart_window(d, now);
 }
 
+/* Somebody waits, or has waited a moment ago, and for this device. */
+static bool is_waited_for(const struct mr_traffic *d, uint64_t now)
+{
+    return d->waited_ns && now - d->waited_ns < WAITED_NS && d->io_share > IO_BOUND;
+}
+
 static void look(struct mr_traffic *d, uint64_t now)
 {
     if (d->looked_ns && now - d->looked_ns < LOOK_NS)
@@ -236,6 +248,10 @@ static void look(struct mr_traffic *d, uint64_t now)
     d->window.reads += reads;
     d->window.read_ns += read_ns;
     d->window.waits |= d->waits;
+    if (d->waits)
+        d->waited_ns = now;
+    if (is_waited_for(d, now) && d->window.disturbed)
+        mr_budget_cut(&d->budget[MR_TRAFFIC_DRAIN], now);
     if (reads || read_ns || d->reading)
         d->active_ns = now;
     d->looked_ns = now;
@@ -261,18 +277,23 @@ static double floor_of(const struct mr_traffic *d, const struct mr_traffic_ask *
     return MR_MAX(MR_MAX(FLOOR_MIN, FLOOR_SHARE * d->speed), ask->need_per_s);
 }
 
-/* The floor's tokens are kept for a moment only: who did not want them does not get them later. */
-static bool take_floor(struct mr_traffic *d, const struct mr_traffic_ask *ask, uint64_t bytes, uint64_t now)
+/* The floor's tokens are kept for a moment only: who did not want them does not get them later. What a class gets in
+ * any way counts, so that one that finds gaps leaves reads alone. */
+static bool has_floor(struct mr_traffic *d, const struct mr_traffic_ask *ask, uint64_t now)
 {
     struct floor *f = &d->floor[ask->class];
-    double rate = floor_of(d, ask), most = MR_MAX(rate / 20, (double)MR_TRAFFIC_PIECE);
+    f->rate = floor_of(d, ask);
     if (f->filled_ns && now > f->filled_ns)
-        f->tokens = MR_MIN(most, f->tokens + rate * (double)(now - f->filled_ns) / 1e9);
+        f->tokens = MR_MIN(MR_MAX(f->rate * FLOOR_KEPT_S, (double)MR_TRAFFIC_PIECE),
+                           f->tokens + f->rate * (double)(now - f->filled_ns) / 1e9);
     f->filled_ns = now;
-    if (f->tokens <= 0)
-        return false;
-    f->tokens -= (double)bytes;
-    return true;
+    return f->tokens > 0;
+}
+
+static void count_floor(struct floor *f, uint64_t bytes)
+{
+    double most = MR_MAX(f->rate * FLOOR_DEBT_S, (double)MR_TRAFFIC_PIECE);
+    f->tokens = MR_MAX(f->tokens - (double)bytes, -most);
 }
 
 static bool yields(const struct mr_traffic *d, enum mr_traffic_class c, uint64_t now)
@@ -305,11 +326,10 @@ static bool may_go(struct mr_traffic *d, const struct mr_traffic_ask *ask, uint6
     if (!yields(d, ask->class, now)) {
         if (gap)
             return true;
-        bool felt = drain && d->waits && d->io_share > 0.5;
-        if (!felt && mr_budget_take(&d->budget[ask->class], piece, now))
+        if (!(drain && is_waited_for(d, now)) && mr_budget_take(&d->budget[ask->class], piece, now))
             return true;
     }
-    return take_floor(d, ask, piece, now);
+    return has_floor(d, ask, now);
 }
 
 static void grant(struct mr_traffic *d, enum mr_traffic_class c, uint64_t bytes, uint64_t now)
@@ -317,6 +337,7 @@ static void grant(struct mr_traffic *d, enum mr_traffic_class c, uint64_t bytes,
     d->outstanding += bytes;
     d->granted[c] += bytes;
     d->refused_ns[c] = 0;
+    count_floor(&d->floor[c], bytes);
     d->window.disturbed = true;
     if (c == MR_TRAFFIC_DRAIN)
         d->drained_ns = now;
@@ -364,6 +385,7 @@ void mr_traffic_done(struct mr_traffic *d, uint64_t bytes, uint64_t start_ns, ui
     d->speed = d->speed > 0 ? d->speed + (speed - d->speed) / 8 : speed;
     d->least_ns = d->least_ns ? MR_MIN(d->least_ns, took) : took;
     d->outstanding -= MR_MIN(bytes, d->outstanding);
+    d->ended_ns = now_ns;
     pthread_mutex_unlock(&d->lock);
 }
 

@@ -10,10 +10,10 @@
  *   at once      in a gap: no read is in flight and none began lately. In pieces of a few milliseconds of the device's
  *                time, so that a read that comes meanwhile waits no longer than that;
  *   by tokens    beside reads. Each class has a bucket whose rate grows while reads take no longer than without
- *                background and is halved when they do (traffic_budget.h). For drains, while somebody waits for bytes
- *                of this device, "longer" means that readers lose 2 % of their time; else half again as long;
- *   by a floor   in any case: 2 % of what the device takes, 1 MB/s at least, or what a drain needs to end before the
- *                next one begins. Nothing is starved.
+ *                background (half again as long counts as no longer) and is halved when they do (traffic_budget.h). A
+ *                drain does not go that way while somebody waits for bytes of this device, and its rate is halved;
+ * where readers spend their time on something else, it must not cost them 2 % of it; by a floor   in any case: 2 % of
+ * what the device takes, 1 MB/s at least, or what a drain needs to end before the next one begins. Nothing is starved.
  * A class yields to those before it that were refused lately, except for its floor.
  *
  * A device is a disk (st_dev; partitions are their disk), a mount of a parallel file system, or an emulated one
@@ -30,8 +30,9 @@
 struct mr_store;
 struct mr_traffic;
 
-/* The device of a path, or of its first parent that exists; s NULL: of a file of this machine. NULL: there is none, or
- * no memory. All functions accept NULL and let everything pass. */
+/* The device of a path, or of its first parent that exists; s NULL: of a file of this machine. NULL: there is none, no
+ * memory, or MILLRACE_TRAFFIC=off is in the environment (to measure what the arbiter is worth). All functions accept
+ * NULL and let everything pass. */
 struct mr_traffic *mr_traffic_get(struct mr_store *s, const char *path);
 void mr_traffic_put(struct mr_traffic *d);
 /* For tests: a device that nobody else has. */

@@ -33,13 +33,22 @@ void mr_budget_latency(struct mr_budget *b, double ns, double slower, uint64_t n
     b->mean_ns = b->mean_ns > 0 ? b->mean_ns + (x - b->mean_ns) / 4 : x;
     if (b->best_ns <= 0 || b->mean_ns < b->best_ns)
         b->best_ns = b->mean_ns;
+    if (b->mean_ns > slower * b->best_ns) {
+        mr_budget_cut(b, now);
+    } else if (now - b->judged_ns >= JUDGE_NS) {
+        b->judged_ns = now;
+        if (b->short_of)
+            set_rate(b, b->rate * 1.1);
+        b->short_of = false;
+    }
+}
+
+void mr_budget_cut(struct mr_budget *b, uint64_t now)
+{
     if (now - b->judged_ns < JUDGE_NS)
         return;
     b->judged_ns = now;
-    if (b->mean_ns > slower * b->best_ns)
-        set_rate(b, b->rate * 0.5);
-    else if (b->short_of)
-        set_rate(b, b->rate * 1.1);
+    set_rate(b, b->rate * 0.5);
     b->short_of = false;
 }
 

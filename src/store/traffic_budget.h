@@ -26,6 +26,8 @@ struct mr_budget {
 void mr_budget_init(struct mr_budget *b, double rate);
 void mr_budget_quiet(struct mr_budget *b, double ns);
 void mr_budget_latency(struct mr_budget *b, double ns, double slower, uint64_t now);
+/* Halves the rate, unless that was done a moment ago. */
+void mr_budget_cut(struct mr_budget *b, uint64_t now);
 /* Takes the tokens if the bucket is not in debt; a request larger than the burst puts it into debt. */
 bool mr_budget_take(struct mr_budget *b, uint64_t bytes, uint64_t now);
 uint64_t mr_budget_wait_ns(const struct mr_budget *b);
