@@ -227,13 +227,6 @@ static int load_one(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *
     return rc;
 }
 
-static void tell_piece(const struct mr_checkpoint_job *j, uint64_t start, uint64_t end, uint64_t bytes)
-{
-    struct mr_where at = MR_NOWHERE;
-    at.step = j->list.step;
-    mr_emit(j->p->events, MR_SPAN_DRAIN_PIECE, start, end, &at, (int64_t)bytes);
-}
-
 /* One file from the buffer to where it stays. What was read is what the list says, or the copy fails. */
 static int copy_pieces(struct mr_checkpoint_job *j, const struct mr_checkpoint_entry *e, uint8_t *buf,
                        struct mr_object *in, struct mr_object *out, struct mr_checkpoint_hash *hash,
@@ -253,10 +246,9 @@ static int copy_pieces(struct mr_checkpoint_job *j, const struct mr_checkpoint_e
             mr_checkpoint_hash_update(hash, buf, n);
             rc = mr_pace_write(&to, out, buf, n, at, err);
         }
-        uint64_t end = mr_now_ns();
-        atomic_fetch_add(&j->io_ns, end - start);
+        atomic_fetch_add(&j->io_ns, mr_now_ns() - start);
         if (!rc)
-            tell_piece(j, start, end, n);
+            mr_pace_tell(j->p->events, j->list.step, start, n);
         at += n;
     }
     if (!rc)

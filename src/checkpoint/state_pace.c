@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/common.h"
+#include "event/emit.h"
 #include "store/store.h"
 #include "store/traffic.h"
 
@@ -275,4 +276,12 @@ int mr_pace_read(const struct mr_pace_way *way, struct mr_object *o, void *buf, 
                  struct mr_error *err)
 {
     return move_in_turn(way, o, NULL, buf, n, at, err);
+}
+
+void mr_pace_tell(struct mr_events *e, uint64_t step, uint64_t start_ns, uint64_t bytes)
+{
+    struct mr_where at = MR_NOWHERE;
+    at.step = step;
+    const struct mr_emit_arg arg = {.name = "bytes", .value = (int64_t)bytes};
+    mr_emit_args(e, MR_SPAN_DRAIN_PIECE, start_ns, mr_now_ns(), &at, (int64_t)bytes, &arg, 1);
 }

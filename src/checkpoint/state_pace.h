@@ -55,6 +55,10 @@ int mr_pace_write(const struct mr_pace_way *way, struct mr_object *o, const void
                   struct mr_error *err);
 int mr_pace_read(const struct mr_pace_way *way, struct mr_object *o, void *buf, size_t n, uint64_t at,
                  struct mr_error *err);
+/* Tells of bytes of a step that were moved from one place to the next. */
+struct mr_events;
+void mr_pace_tell(struct mr_events *e, uint64_t step, uint64_t start_ns, uint64_t bytes);
+
 /* Bytes per second at the moment; 0: no limit. */
 uint64_t mr_pace_rate(struct mr_pace *p);
 

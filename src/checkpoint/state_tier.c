@@ -10,7 +10,6 @@
 #include "checkpoint/state_image.h"
 #include "checkpoint/state_pace.h"
 #include "checkpoint/state_parts.h"
-#include "event/emit.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -220,10 +219,8 @@ static int copy_chunk(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error
                             c->from->path, at, at + n);
     if (!rc)
         rc = mr_pace_write(&c->out, c->save->file, buf, n, at, err);
-    struct mr_where step = MR_NOWHERE;
-    step.step = c->save->step;
     if (!rc)
-        mr_emit(c->t->final->events, MR_SPAN_DRAIN_PIECE, start, mr_now_ns(), &step, (int64_t)n);
+        mr_pace_tell(c->t->final->events, c->save->step, start, n);
     return rc;
 }
 

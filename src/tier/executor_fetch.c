@@ -118,7 +118,8 @@ static void tell_fill(struct mr_executor *x, uint64_t id, uint64_t start, uint64
 {
     struct mr_where at = MR_NOWHERE;
     at.sample = id;
-    const struct mr_emit_arg arg[] = {{.name = "source", .value = (int64_t)from},
+    const struct mr_emit_arg arg[] = {{.name = "bytes", .value = (int64_t)bytes},
+                                      {.name = "source", .value = (int64_t)from},
                                       {.name = "class", .value = (int64_t)storage_class}};
     mr_emit_args(x->p.events, MR_SPAN_FILL, start, mr_now_ns(), &at, (int64_t)bytes, arg, MR_ARRAY_LEN(arg));
 }

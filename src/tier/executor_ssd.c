@@ -140,8 +140,9 @@ static void tell_copy(const struct ssd_device *d, uint64_t id, uint64_t start, u
 {
     struct mr_where at = MR_NOWHERE;
     at.sample = id;
-    const struct mr_emit_arg arg = {.name = "class", .value = d->index + 2};
-    mr_emit_args(d->x->p.events, MR_SPAN_COPY_SSD, start, mr_now_ns(), &at, (int64_t)bytes, &arg, 1);
+    const struct mr_emit_arg arg[] = {{.name = "bytes", .value = (int64_t)bytes},
+                                      {.name = "class", .value = d->index + 2}};
+    mr_emit_args(d->x->p.events, MR_SPAN_COPY_SSD, start, mr_now_ns(), &at, (int64_t)bytes, arg, MR_ARRAY_LEN(arg));
 }
 
 static uint64_t run_write(void *user, void *mine, struct mr_work_job *job)

@@ -66,6 +66,25 @@ assert {r["rank"] for r in fetch} == {"0", "1"}
 train = [r for r in rows if r["category"] == "train" and r["name"] == "step"]
 assert sorted(json.loads(r["args"])["step"] for r in train if "step" in json.loads(r["args"])) == sorted(list(range(18)) * 2)
 P
+# what goes on beside training: copies to an SSD, and checkpoints on their way from the burst buffer, piece by piece
+rm -rf c bb
+"$MILLRACE" -q run w.yaml --no-ceiling --out bg --trace bg.mrt --tiers "ram=1MiB,ssd=$PWD/cache:64MiB" --burst-buffer bb workflow.evaluation=false >out 2>err ||
+    fail "--trace with tiers and a burst buffer: $(cat err)"
+"$MILLRACE" export -q -f csv -o bg.csv bg.mrt && python3 - <<'P' || fail "events of background traffic"
+import csv, json
+rows = [(r["category"], r["name"], json.loads(r["args"])) for r in csv.DictReader(open("bg.csv")) if r["args"]]
+copies = [a for c, n, a in rows if (c, n) == ("background", "copy to ssd")]
+assert sorted(a["sample"] for a in copies) == list(range(48)), len(copies)
+assert all(a["bytes"] >= 4096 and a["class"] == 2 for a in copies)
+drains = [a for c, n, a in rows if (c, n) == ("checkpoint", "drain")]
+pieces = [a for c, n, a in rows if (c, n) == ("checkpoint", "drain piece")]
+want = {a["step"]: a["bytes"] for a in drains}
+got = {}
+for a in pieces: got[a["step"]] = got.get(a["step"], 0) + a["bytes"]
+assert len(want) == 12 and got == want, (want, got)
+P
+"$MILLRACE" report --all bg.mrt >out 2>err || fail "report --all: $(cat err)"
+grep -q 'background.copy to ssd' out && grep -q 'checkpoint.drain piece' out || fail "report does not show background traffic: $(cat out)"
 equal t # the folder leads to its trace, also from elsewhere, and after a run that had left one of its own
 (mkdir -p away && cd away && "$MILLRACE" report ../t >out 2>err) || fail "report from elsewhere: $(cat away/err)"
 cp -r o1 again && rm -rf c
