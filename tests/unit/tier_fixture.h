@@ -7,6 +7,7 @@
 
 #include "comm/comm.h"
 #include "dataset/fetch.h"
+#include "event/emit.h"
 #include "store/store.h"
 #include "tier/tier.h"
 #include "wire/wire.h"
@@ -34,6 +35,7 @@ struct tier_case {
     const uint64_t *sum;
     bool peers;
     uint32_t ranks_per_node; /* 0: all are one node */
+    const char *trace;       /* events go to TRACE.RANK; NULL: nowhere */
 };
 
 /* One rank's view of a running case. */
@@ -50,6 +52,7 @@ struct tier_rank {
     struct mr_error err;
     int code;
     _Atomic uint64_t from[MR_TIER_FROMS];
+    struct mr_events_file *events;
 };
 
 static inline void tier_failed(struct tier_rank *k, const struct mr_error *err)
@@ -134,6 +137,12 @@ static inline int tier_rank_open(struct tier_rank *k, const struct tier_case *c,
                                    .ranks_per_node = c->ranks_per_node,
                                    .exchange = comm ? mr_wire_exchange_comm : NULL,
                                    .exchange_ctx = comm};
+    if (c->trace) {
+        snprintf(path, sizeof path, "%s.%u", c->trace, rank);
+        if ((rc = mr_events_open(path, MR_LEVEL_SAMPLE, rank, world, &k->events, &k->err)))
+            return rc;
+        k->p.events = mr_events_of(k->events, 0);
+    }
     return mr_tier_open(&k->p, &k->tier, &k->err);
 }
 
@@ -166,6 +175,7 @@ static inline int tier_rank_read(struct tier_rank *k, uint64_t epoch, uint64_t p
 static inline void tier_rank_close(struct tier_rank *k, bool clean)
 {
     mr_tier_close(k->tier, clean);
+    mr_events_close(k->events, false, NULL);
     mr_dataset_close(k->ds);
     mr_store_close(k->store);
 }
