@@ -137,6 +137,9 @@ struct mr_policy_ops {
     bool prefetches; /* has a staging buffer filled ahead */
     bool keeps;      /* keeps samples in classes: needs an engine that has some */
     bool preloads;   /* fills are complete before the first step */
+    /* `holds` says what a node plans to keep, not since when it has it: a peer that does not have it now is not waited
+     * for. Without it, what holds by the rule is there or about to come. */
+    bool holds_by_plan;
     /* All of these may be NULL. Without create there is no state; without plan everything comes from the PFS and
      * nothing stays. */
     int (*create)(const struct mr_policy_world *w, uint32_t node, void **state, struct mr_error *err);

@@ -276,7 +276,7 @@ static bool next_fill(void *state, unsigned class, uint64_t horizon, struct mr_f
     struct nopfs *s = state;
     for (size_t k = s->again.n; k-- > 0;) {
         struct first_use u = s->again.item[k];
-        if (planned_class(s, s->node, u.id) != class)
+        if (planned_class(s, s->node, u.id) != class || u.when >= horizon)
             continue;
         s->again.item[k] = s->again.item[--s->again.n];
         if (give(s, u, out))
@@ -300,6 +300,7 @@ const struct mr_policy_ops mr_policy_nopfs_ops = {
     .doc = "classes filled by access frequency, staging from the cheapest source",
     .prefetches = true,
     .keeps = true,
+    .holds_by_plan = true,
     .create = create,
     .destroy = destroy,
     .plan = plan,

@@ -72,8 +72,9 @@ struct ssd_device {
     struct mr_ssd *ssd;
     struct mr_work *reads, *writes;
     struct mr_traffic *device;
-    atomic_bool refuses;  /* writes failed: nothing is written any more */
-    uint64_t spill_bytes; /* waiting to be written */
+    atomic_bool refuses;    /* writes failed: nothing is written any more */
+    uint64_t spill_bytes;   /* waiting to be written */
+    uint64_t full_until_ns; /* it refused a write for lack of room; nothing is tried until then */
     struct mr_executor *x;
     uint8_t index;
 };
@@ -167,8 +168,14 @@ void mr_executor_count(struct mr_executor *x);
 
 /* For peers (executor_plan.c); under the lock. Begins to load what lies on an SSD; false: there is no room now. */
 bool mr_executor_load_for_peer(struct mr_executor *x, struct mr_holding *e, uint64_t id, uint8_t ssd);
-/* Will the node have it by the rule when it has planned as far as others may have? */
-bool mr_executor_will_hold(struct mr_executor *x, uint64_t id);
+/* Will the node have it by the rule when it has planned as far as others may have? Where all that is known is who plans
+ * to keep it (holds_by_plan): will it have read it before the peer needs it? */
+bool mr_executor_will_hold(struct mr_executor *x, uint64_t id, uint32_t peer);
+/* The first access for which it reads from the source now; MR_NO_ACCESS: there is none. */
+uint64_t mr_executor_need(struct mr_executor *x);
+/* Is what this node fetches worth waiting for? By the rule it is. By plans two nodes may ask each other for the same
+ * sample: then who needs it first reads it, and the other one waits. */
+bool mr_executor_comes_first(struct mr_executor *x, const struct mr_fetching *f, uint32_t peer);
 
 /* Fetching (executor_fetch.c); under the lock unless said otherwise. */
 struct mr_fetching *mr_fetching_new(struct mr_executor *x, struct mr_holding *e);
@@ -193,6 +200,8 @@ void mr_executor_spill(struct mr_executor *x, struct mr_holding *e);
 void mr_executor_copy(struct mr_executor *x, struct mr_holding *e);
 /* Gives a copy up that has not begun. The entry may be gone afterwards. */
 void mr_executor_cancel_spill(struct mr_executor *x, struct mr_holding *e);
+/* Those of one SSD, or of all (EXECUTOR_NO_SSD), that take room of staging. */
+void mr_executor_cancel_spills(struct mr_executor *x, uint8_t ssd);
 void mr_executor_end_spill(struct mr_executor *x, struct mr_spilling *s, int rc);
 /* The policy gave it up: it may go from the SSD when room is needed. */
 void mr_executor_unhold(struct mr_executor *x, unsigned storage_class, uint64_t id);

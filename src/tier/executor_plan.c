@@ -1,6 +1,7 @@
 /* Planning: reclaims what ranks are done with, plans accesses as far as rings and staging allow, starts fills. All by
  * the planner thread. */
 #include "tier/executor_internal.h"
+#include "tier/peers.h"
 
 #include <string.h>
 
@@ -315,6 +316,9 @@ bool mr_executor_fill(struct mr_executor *x)
     pthread_mutex_lock(&x->lock);
     bool more = mr_executor_at(x, &id, &access);
     uint64_t horizon = more ? access + MR_MAX(x->world.skew * 4, mr_schedule_stride(x->schedule) / 4) : MR_NO_ACCESS;
+    /* Who plans by itself what to keep fills what others read: not while they need the source sooner. */
+    if (x->peers && x->policy.ops->holds_by_plan)
+        horizon = MR_MIN(horizon, mr_peers_need(x->peers));
     for (unsigned c = 1; c < x->classes; c++)
         while (x->fills < FILLS_MAX && mr_policy_next_fill(&x->policy, c, horizon, &fill)) {
             evict(x, fill.evict, fill.n_evict);
@@ -351,24 +355,59 @@ bool mr_executor_load_for_peer(struct mr_executor *x, struct mr_holding *e, uint
     return true;
 }
 
-/* The node's own read of it that is still to be planned, within reach of others; MR_NO_ACCESS: there is none. */
-static uint64_t coming_read(struct mr_executor *x, uint64_t id, uint64_t from, uint64_t to)
+/* A node's first read of it from `from` to `to`; MR_NO_ACCESS: there is none. */
+static uint64_t coming_read(struct mr_executor *x, uint32_t node, uint64_t id, uint64_t from, uint64_t to)
 {
     struct mr_schedule *s = x->schedule;
     uint64_t last = MR_MIN(mr_schedule_epoch_of(s, to), mr_schedule_last_epoch(s)), when;
     for (uint64_t e = mr_schedule_epoch_of(s, from); e <= last; e++)
         if (!mr_schedule_find(s, e, &id, &when, 1, NULL) && when != MR_NO_ACCESS && when >= from && when <= to &&
-            mr_schedule_node_of(s, when) == x->node)
+            mr_schedule_node_of(s, when) == node)
             return when;
     return MR_NO_ACCESS;
 }
 
-bool mr_executor_will_hold(struct mr_executor *x, uint64_t id)
+/* For what the peer asks: its next read of it, by where this node is. Others are at most `skew` behind. */
+static uint64_t asked_for(struct mr_executor *x, uint32_t peer, uint64_t id, uint64_t access)
+{
+    struct mr_schedule *s = x->schedule;
+    uint64_t begin = mr_schedule_access(s, mr_schedule_first_epoch(s), 0, 0), skew = x->world.skew;
+    return coming_read(x, peer, id, MR_MAX(access, begin + skew) - skew, access + skew);
+}
+
+bool mr_executor_will_hold(struct mr_executor *x, uint64_t id, uint32_t peer)
 {
     uint64_t next, access;
     if (!x->policy.ops || !mr_executor_at(x, &next, &access))
         return false;
-    uint64_t far = access + x->world.skew, read = coming_read(x, id, access, far);
-    return mr_policy_holds(&x->policy, x->node, id, far) ||
-           (read != MR_NO_ACCESS && mr_policy_holds(&x->policy, x->node, id, read + 1));
+    uint64_t far = access + x->world.skew, read = coming_read(x, x->node, id, access, far);
+    if (read != MR_NO_ACCESS && mr_policy_holds(&x->policy, x->node, id, read + 1))
+        return !x->policy.ops->holds_by_plan || read < asked_for(x, peer, id, access);
+    return !x->policy.ops->holds_by_plan && mr_policy_holds(&x->policy, x->node, id, far);
+}
+
+bool mr_executor_comes_first(struct mr_executor *x, const struct mr_fetching *f, uint32_t peer)
+{
+    struct mr_schedule *s = x->schedule;
+    uint64_t next, access;
+    if (!x->policy.ops || !x->policy.ops->holds_by_plan || !f)
+        return true;
+    if (!mr_executor_at(x, &next, &access)) /* all is planned */
+        access = mr_schedule_access(s, mr_schedule_last_epoch(s) + 1, 0, 0);
+    return f->access < asked_for(x, peer, f->e->id, access);
+}
+
+uint64_t mr_executor_need(struct mr_executor *x)
+{
+    uint64_t least = MR_NO_ACCESS;
+    for (uint32_t r = 0; r < x->ranks; r++)
+        for (uint64_t n = mr_segment_reclaimed(x->segment, r); n < x->planned[r]; n++) {
+            uint32_t number = x->slot_holding[slot_of_delivery(x, r, n)];
+            const struct mr_holding *e = number == MR_HOLDING_NONE ? NULL : mr_holdings_at(&x->h, number);
+            if (!e || !e->fetch || e->fetch->n_peers || e->fetch->ssd != EXECUTOR_NO_SSD)
+                continue;
+            least = MR_MIN(least, e->fetch->access);
+            break; /* they are in the order of their accesses */
+        }
+    return least;
 }

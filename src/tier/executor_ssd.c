@@ -10,6 +10,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#define FULL_NS (100 * MR_NS_PER_MS)
+
 uint8_t mr_executor_find_ssd(struct mr_executor *x, uint64_t id)
 {
     for (uint32_t i = 0; i < x->n_ssds; i++)
@@ -70,6 +72,12 @@ static void not_kept(struct mr_executor *x, struct mr_holding *e)
     board_add(x->board->ssd_refused, 1);
 }
 
+/* A write was refused for lack of room just now: the next one would take a place in staging and be refused, too. */
+static bool is_full(const struct ssd_device *d)
+{
+    return d->full_until_ns && mr_now_ns() < d->full_until_ns;
+}
+
 static bool start_spill(struct mr_executor *x, struct mr_holding *e, struct ssd_device *d)
 {
     struct mr_spilling *s = malloc(sizeof(*s));
@@ -99,7 +107,8 @@ void mr_executor_spill(struct mr_executor *x, struct mr_holding *e)
         mr_ssd_hold(d->ssd, e->id, true);
         return;
     }
-    bool room = d && d->ssd && !d->refuses && d->spill_bytes + e->bytes <= MR_MAX(x->spill_limit, e->bytes);
+    bool room =
+        d && d->ssd && !d->refuses && !is_full(d) && d->spill_bytes + e->bytes <= MR_MAX(x->spill_limit, e->bytes);
     if (!room || !start_spill(x, e, d))
         not_kept(x, e);
 }
@@ -107,9 +116,8 @@ void mr_executor_spill(struct mr_executor *x, struct mr_holding *e)
 void mr_executor_copy(struct mr_executor *x, struct mr_holding *e)
 {
     struct ssd_device *d = &x->ssd[0];
-    bool room = d->ssd && !d->refuses &&
-                x->capacity[(size_t)x->node * x->classes + 2] / 4096 >= x->world.total_bytes / 4096 + x->info.samples;
-    if (room && !e->spill && mr_executor_find_ssd(x, e->id) == EXECUTOR_NO_SSD)
+    bool room = d->ssd && !d->refuses && x->capacity[(size_t)x->node * x->classes + 2] >= x->world.total_bytes;
+    if (room && !is_full(d) && !e->spill && mr_executor_find_ssd(x, e->id) == EXECUTOR_NO_SSD)
         start_spill(x, e, d);
 }
 
@@ -118,6 +126,16 @@ void mr_executor_cancel_spill(struct mr_executor *x, struct mr_holding *e)
     struct mr_spilling *s = e->spill;
     if (s && mr_work_take_back(x->ssd[s->ssd].writes, &s->job))
         mr_executor_end_spill(x, s, -ECANCELED);
+}
+
+/* The entries stay put while we walk (H4 of the holdings). */
+void mr_executor_cancel_spills(struct mr_executor *x, uint8_t ssd)
+{
+    for (uint32_t i = 0; i < x->h.n; i++) {
+        struct mr_holding *e = mr_holdings_at(&x->h, i);
+        if (e->spill && e->spill->staged && (ssd == EXECUTOR_NO_SSD || e->spill->ssd == ssd))
+            mr_executor_cancel_spill(x, e);
+    }
 }
 
 void mr_executor_end_spill(struct mr_executor *x, struct mr_spilling *s, int rc)
@@ -162,6 +180,10 @@ static uint64_t run_write(void *user, void *mine, struct mr_work_job *job)
     if (broken)
         d->refuses = true;
     mr_executor_end_spill(x, s, rc);
+    if (broken || rc == -ENOSPC) {
+        d->full_until_ns = mr_now_ns() + FULL_NS;
+        mr_executor_cancel_spills(x, d->index);
+    }
     bool kick = x->waits_for_room;
     pthread_mutex_unlock(&x->lock);
     if (kick)

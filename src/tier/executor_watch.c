@@ -25,14 +25,10 @@ static bool is_starving(const struct mr_executor *x, bool *unplanned)
     return any;
 }
 
-/* Copies that wait are given up; the entries stay put while we walk (H4 of the holdings). */
+/* Copies that wait are given up. */
 static void shed(struct mr_executor *x)
 {
-    for (uint32_t i = 0; i < x->h.n; i++) {
-        struct mr_holding *e = mr_holdings_at(&x->h, i);
-        if (e->spill && e->spill->staged)
-            mr_executor_cancel_spill(x, e);
-    }
+    mr_executor_cancel_spills(x, EXECUTOR_NO_SSD);
     x->spill_limit = MR_MAX(MR_MIN(x->spill_limit, x->staging) / 2, x->staging / 16);
 }
 

@@ -2,6 +2,7 @@
 #include "tier/peers.h"
 #include "tier/executor_internal.h"
 #include "wire/wire.h"
+#include "wire/wire_fault.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -16,12 +17,29 @@
 #define MEET_NS (3 * MR_NS_PER_S)
 #define PATIENCE_NS (10 * MR_NS_PER_S)
 
+/* Who needs the source for what: a node tells the first access for which it reads from there, as the bytes of a sample
+ * whose number is that of none. Fills of the others wait behind it. A node asks a few others, not all of a large job.
+ */
+#define NEED_NS (10 * MR_NS_PER_MS)
+#define NEED_OLD_NS (200 * MR_NS_PER_MS)
+#define NEED_PEERS 8u
+
+struct neighbour {
+    struct mr_peers *p;
+    uint64_t told;           /* to it; the wire's thread only */
+    uint64_t answer;         /* the wire's while `asked` */
+    uint64_t need, heard_ns; /* executor's lock, as all below */
+    bool asked;
+};
+
 struct mr_peers {
     struct mr_executor *x;
     struct mr_wire *wire;
     uint32_t nodes;
-    struct mr_fetching *later; /* executor's lock: to be asked again */
-    bool closing;              /* executor's lock */
+    struct mr_fetching *later;   /* executor's lock: to be asked again */
+    bool closing;                /* executor's lock */
+    struct neighbour *neighbour; /* [node] */
+    struct mr_wire_fault fault;  /* of a test */
 };
 
 /* ---- asking ---- */
@@ -122,6 +140,35 @@ uint64_t mr_peers_tick(struct mr_peers *p)
     return p->later ? AGAIN_NS : 0;
 }
 
+static void heard_need(void *ctx, enum mr_wire_status status, size_t len)
+{
+    struct neighbour *b = ctx;
+    struct mr_executor *x = b->p->x;
+    pthread_mutex_lock(&x->lock);
+    b->asked = false;
+    b->heard_ns = mr_now_ns();
+    b->need =
+        status == MR_WIRE_OK && len == sizeof b->answer ? b->answer : MR_NO_ACCESS; /* who is gone needs nothing */
+    pthread_mutex_unlock(&x->lock);
+    mr_segment_kick(x->segment);
+}
+
+uint64_t mr_peers_need(struct mr_peers *p)
+{
+    uint64_t least = MR_NO_ACCESS, now = mr_now_ns();
+    for (uint32_t k = 1; k < p->nodes && k <= NEED_PEERS && !p->closing; k++) {
+        uint32_t peer = (p->x->node + k) % p->nodes;
+        struct neighbour *b = &p->neighbour[peer];
+        if (!mr_wire_peer_is_up(p->wire, peer))
+            continue;
+        if (!b->asked && now - b->heard_ns >= NEED_NS)
+            b->asked = !mr_wire_request(p->wire, peer, p->x->info.samples, &b->answer, sizeof b->answer,
+                                        now + ANSWER_NS, heard_need, b);
+        least = MR_MIN(least, now - b->heard_ns < NEED_OLD_NS ? b->need : 0);
+    }
+    return least;
+}
+
 uint32_t mr_peers_lost(const struct mr_peers *p)
 {
     uint32_t lost = 0;
@@ -133,21 +180,34 @@ uint32_t mr_peers_lost(const struct mr_peers *p)
 /* ---- answering ---- */
 
 /* It is on an SSD of this node, or will be here by the rule. Under the lock. */
-static enum mr_wire_answer answer_without_bytes(struct mr_executor *x, struct mr_holding *e, uint64_t id)
+static enum mr_wire_answer answer_without_bytes(struct mr_executor *x, struct mr_holding *e, uint64_t id, uint32_t peer)
 {
     uint8_t ssd = mr_executor_find_ssd(x, id);
     if (ssd != EXECUTOR_NO_SSD)
         return mr_executor_load_for_peer(x, e, id, ssd) ? MR_WIRE_HAVE_LATER : MR_WIRE_HAVE_NOT;
-    return mr_executor_will_hold(x, id) ? MR_WIRE_HAVE_LATER : MR_WIRE_HAVE_NOT;
+    return mr_executor_will_hold(x, id, peer) ? MR_WIRE_HAVE_LATER : MR_WIRE_HAVE_NOT;
+}
+
+static enum mr_wire_answer tell_need(struct mr_executor *x, uint32_t peer, struct mr_wire_bytes *out)
+{
+    pthread_mutex_lock(&x->lock);
+    struct mr_peers *p = x->peers; /* not yet: this node is about to begin */
+    if (p)
+        p->neighbour[peer].told = x->sought ? mr_executor_need(x) : 0;
+    pthread_mutex_unlock(&x->lock);
+    if (!p)
+        return MR_WIRE_HAVE_LATER;
+    *out = (struct mr_wire_bytes){.data = &p->neighbour[peer].told, .len = sizeof p->neighbour[peer].told};
+    return MR_WIRE_HAVE;
 }
 
 static enum mr_wire_answer serve(void *ctx, uint32_t peer, uint64_t id, uint64_t deadline_ns, struct mr_wire_bytes *out)
 {
-    (void)peer, (void)deadline_ns;
+    (void)deadline_ns;
     struct mr_executor *x = ctx;
     enum mr_wire_answer answer = MR_WIRE_HAVE_NOT;
     if (id >= x->info.samples)
-        return answer;
+        return id == x->info.samples ? tell_need(x, peer, out) : answer;
     pthread_mutex_lock(&x->lock);
     struct mr_holding *e = mr_holdings_find(&x->h, id);
     if (e && e->state == MR_HOLDING_READY) {
@@ -158,9 +218,9 @@ static enum mr_wire_answer serve(void *ctx, uint32_t peer, uint64_t id, uint64_t
         x->pins++;
         answer = MR_WIRE_HAVE;
     } else if (e && e->state == MR_HOLDING_COMING) {
-        answer = MR_WIRE_HAVE_LATER;
+        answer = mr_executor_comes_first(x, e->fetch, peer) ? MR_WIRE_HAVE_LATER : MR_WIRE_HAVE_NOT;
     } else if (!x->failed) { /* before this node has begun nothing is known, and it begins soon */
-        answer = x->sought ? answer_without_bytes(x, e, id) : MR_WIRE_HAVE_LATER;
+        answer = x->sought ? answer_without_bytes(x, e, id, peer) : MR_WIRE_HAVE_LATER;
     }
     pthread_mutex_unlock(&x->lock);
     return answer;
@@ -169,6 +229,8 @@ static enum mr_wire_answer serve(void *ctx, uint32_t peer, uint64_t id, uint64_t
 static void release(void *ctx, void *pin)
 {
     struct mr_executor *x = ctx;
+    if (!pin)
+        return;
     pthread_mutex_lock(&x->lock);
     x->pins--;
     mr_holdings_unclaim(&x->h, pin);
@@ -238,6 +300,21 @@ static int follow(struct meeting *m, struct mr_error *err)
     return rc;
 }
 
+/* Tests of whole jobs have no other way to the wire's shim. */
+static int choose_fault(struct mr_peers *p, uint32_t node, struct mr_wire_params *w, struct mr_error *err)
+{
+    const char *text = getenv("MILLRACE_WIRE_FAULT");
+    uint32_t whom;
+    if (!text)
+        return 0;
+    if (!mr_wire_fault_parse(text, &whom, &p->fault))
+        return mr_error_plain(err, MR_E_CONFIG, "MILLRACE_WIRE_FAULT='%s' is not NODE:KIND:MESSAGE[:MILLISECONDS]",
+                              text);
+    if (whom == node)
+        w->fault = &p->fault;
+    return 0;
+}
+
 static int open_wire(struct mr_peers *p, struct meeting *m, struct mr_error *err)
 {
     struct mr_wire_params w = {.rank = m->node->node,
@@ -248,6 +325,9 @@ static int open_wire(struct mr_peers *p, struct meeting *m, struct mr_error *err
                                .release = release,
                                .serve_ctx = p->x};
     mr_manifest_hash(mr_dataset_manifest(m->p->dataset), p->x->read_flags, w.data_set);
+    int rc = choose_fault(p, w.rank, &w, err);
+    if (rc)
+        return rc;
     return mr_wire_open(&w, &p->wire, err);
 }
 
@@ -261,6 +341,13 @@ static void wait_for_all(const struct mr_peers *p)
             mr_clock_sleep_until(mr_clock_real(), mr_now_ns() + MR_NS_PER_MS, NULL);
 }
 
+static void free_peers(struct mr_peers *p)
+{
+    if (p)
+        free(p->neighbour);
+    free(p);
+}
+
 int mr_peers_open(const struct mr_tier_params *p, const struct mr_tier_node *node, struct mr_executor *x,
                   struct mr_peers **out, struct mr_error *err)
 {
@@ -268,15 +355,20 @@ int mr_peers_open(const struct mr_tier_params *p, const struct mr_tier_node *nod
     struct mr_peers *made = x ? calloc(1, sizeof(*made)) : NULL;
     *out = NULL;
     m.lengths = calloc(node->world, sizeof(*m.lengths));
-    if (!m.lengths || (x && !made)) {
+    if (made)
+        made->neighbour = calloc(node->nodes, sizeof(*made->neighbour));
+    if (!m.lengths || (x && (!made || !made->neighbour))) {
         free(m.lengths);
-        free(made);
+        free_peers(made);
         return mr_error_set(err, -ENOMEM, "no memory to meet %u ranks", node->world);
     }
     int rc = 0;
     uint64_t len;
     if (x) {
-        *made = (struct mr_peers){.x = x, .nodes = node->nodes};
+        made->x = x;
+        made->nodes = node->nodes;
+        for (uint32_t n = 0; n < node->nodes; n++)
+            made->neighbour[n].p = made;
         rc = open_wire(made, &m, err);
         struct mr_error why;
         if (!m.ended && announce(&m, 0, &len, rc ? &why : err) && !rc)
@@ -287,7 +379,7 @@ int mr_peers_open(const struct mr_tier_params *p, const struct mr_tier_node *nod
     free(m.lengths);
     free(m.bytes);
     if (rc) {
-        free(made);
+        free_peers(made);
         return rc;
     }
     if (made)
@@ -305,5 +397,5 @@ void mr_peers_close(struct mr_peers *p)
     mr_peers_tick(p);
     pthread_mutex_unlock(&p->x->lock);
     mr_wire_close(p->wire); /* answers what is open; those fetches go to the source */
-    free(p);
+    free_peers(p);
 }

@@ -31,6 +31,9 @@ void mr_peers_close(struct mr_peers *p);
 bool mr_peers_ask(struct mr_peers *p, struct mr_fetching *f);
 /* Nodes that are not heard of now. */
 uint32_t mr_peers_lost(const struct mr_peers *p);
+/* The first access for which one of the nodes around reads from the source now; MR_NO_ACCESS: none does; 0: they have
+ * not said yet. Asks them. Under the executor's lock. */
+uint64_t mr_peers_need(struct mr_peers *p);
 /* Asks again where it is time; under the executor's lock. Returns when to come back, in ns from now; 0: no need. */
 uint64_t mr_peers_tick(struct mr_peers *p);
 

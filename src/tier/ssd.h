@@ -50,6 +50,9 @@ void mr_ssd_close(struct mr_ssd *s);
 
 /* Where it lies. */
 const char *mr_ssd_path(const struct mr_ssd *s);
+/* How much of the capacity there really is: a device that has less room than that gives what it has, and a folder that
+ * cannot be written to what it holds. */
+uint64_t mr_ssd_usable(struct mr_ssd *s);
 
 /* Its length if it is here (0: it is not). */
 uint64_t mr_ssd_find(struct mr_ssd *s, uint64_t id);

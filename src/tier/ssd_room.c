@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #define REFUSE_NS (100 * MR_NS_PER_MS)
@@ -22,6 +23,19 @@ static uint64_t count_taken(struct mr_ssd *s)
     s->stats.folder_bytes = taken;
     pthread_mutex_unlock(&s->lock);
     return taken + s->slack;
+}
+
+uint64_t mr_ssd_usable(struct mr_ssd *s)
+{
+    struct mr_ssd_stats now;
+    struct statvfs v;
+    mr_ssd_stats(s, &now);
+    if (s->read_only)
+        return MR_MIN(now.bytes, s->capacity);
+    if (fstatvfs(s->folder.dir, &v) != 0)
+        return s->capacity;
+    uint64_t there = now.folder_bytes + (uint64_t)v.f_bavail * v.f_frsize;
+    return MR_MIN(there, s->capacity);
 }
 
 static uint64_t room_left(struct mr_ssd *s)

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/common.h"
 #include "base/log.h"
+#include "base/strbuf.h"
 #include "dataset/dataset_parts.h"
 #include "dataset/fetch.h"
 #include "policy/policy.h"
@@ -78,6 +79,22 @@ static int open_ssds(struct mr_tier *t, struct mr_error *err)
     return 0;
 }
 
+/* A class of samples as policies count them: what the folder takes for its own files and for whole blocks is not for
+ * samples, and what the device does not have is not there. */
+static uint64_t ssd_for_samples(const struct mr_tier *t, unsigned i, const struct mr_dataset_info *info)
+{
+    uint64_t asked = t->spec.ssd[i].capacity, usable = mr_ssd_usable(t->ssd[i]), own = MR_SSD_OVERHEAD(usable);
+    char has[MR_HUMAN_LEN], wants[MR_HUMAN_LEN];
+    if (usable < asked - asked / 100)
+        mr_log(MR_LOG_NOTE, "the SSD folder '%s' has room for %s of the %s that it may take", t->spec.ssd[i].folder,
+               mr_human_bytes((double)usable, has), mr_human_bytes((double)asked, wants));
+    double each = (double)info->sample_bytes / (double)MR_MAX(info->samples, 1u);
+    double blocks = info->sample_min_bytes == info->sample_max_bytes ? (double)MR_SSD_TAKES(info->sample_max_bytes)
+                                                                     : each + 4096 / 2 + MR_SSD_TAKES(0);
+    double counted = (double)t->need.set_bytes / (double)MR_MAX(info->samples, 1u);
+    return usable > own ? (uint64_t)((double)(usable - own) * MR_MIN(counted / blocks, 1.0)) : 0;
+}
+
 static int look_at_node(struct mr_tier *t, struct about *me, struct mr_error *err)
 {
     struct mr_dataset_info info;
@@ -101,7 +118,7 @@ static int look_at_node(struct mr_tier *t, struct about *me, struct mr_error *er
     me->capacity[0] = t->spec.staging;
     me->capacity[1] = t->spec.ram;
     for (unsigned i = 0; i < t->spec.n_ssds; i++)
-        me->capacity[2 + i] = t->spec.ssd[i].capacity;
+        me->capacity[2 + i] = ssd_for_samples(t, i, &info);
     return 0;
 }
 

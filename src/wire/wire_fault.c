@@ -35,6 +35,37 @@ const char *mr_wire_fault_name(enum mr_wire_fault_kind kind)
     return (unsigned)kind < MR_ARRAY_LEN(names) ? names[kind] : "unknown";
 }
 
+static bool next_number(const char **text, uint64_t *out)
+{
+    char *end;
+    if (**text < '0' || **text > '9')
+        return false;
+    *out = strtoull(*text, &end, 10);
+    bool more = *end == ':';
+    *text = end + more;
+    return more || !*end;
+}
+
+bool mr_wire_fault_parse(const char *text, uint32_t *node, struct mr_wire_fault *out)
+{
+    uint64_t whom, ms = 0;
+    *out = (struct mr_wire_fault){.kind = MR_WIRE_FAULT_KINDS};
+    if (!next_number(&text, &whom) || whom > UINT32_MAX)
+        return false;
+    size_t n = strcspn(text, ":");
+    for (unsigned k = 0; k < MR_WIRE_FAULT_KINDS; k++)
+        if (strlen(mr_wire_fault_name(k)) == n && memcmp(mr_wire_fault_name(k), text, n) == 0)
+            out->kind = k;
+    if (out->kind == MR_WIRE_FAULT_KINDS || text[n] != ':')
+        return false;
+    text += n + 1;
+    if (!next_number(&text, &out->at) || (*text && !next_number(&text, &ms)) || *text)
+        return false;
+    *node = (uint32_t)whom;
+    out->delay_ns = ms * MR_NS_PER_MS;
+    return true;
+}
+
 static struct shim *of(struct mr_wire_transport *t)
 {
     return MR_CONTAINER_OF(t, struct shim, base);

@@ -25,6 +25,9 @@ struct mr_wire_fault {
 };
 
 const char *mr_wire_fault_name(enum mr_wire_fault_kind kind);
+/* "NODE:KIND:AT" or "NODE:KIND:AT:MILLISECONDS", as campaigns of random faults say it to whole jobs; *node is whom it
+ * is for. False: it is not that. */
+bool mr_wire_fault_parse(const char *text, uint32_t *node, struct mr_wire_fault *out);
 /* Takes over `inner`; `fault` outlives it. Returns NULL, with inner untouched, if there is no memory. */
 struct mr_wire_transport *mr_wire_fault_wrap(struct mr_wire_transport *inner, struct mr_wire_fault *fault,
                                              struct mr_wire_events events);

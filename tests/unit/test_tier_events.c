@@ -80,6 +80,7 @@ static void every_fill_is_told(void **state)
                           .sum = sum,
                           .peers = true,
                           .ranks_per_node = 1,
+                          .pause_us = 2000,
                           .trace = trace};
     struct shared_figures *f = run_ranks(&c, WORLD, 0, 0, SAMPLES / WORLD * c.epochs);
     uint64_t all = 0;

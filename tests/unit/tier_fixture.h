@@ -35,6 +35,7 @@ struct tier_case {
     const uint64_t *sum;
     bool peers;
     uint32_t ranks_per_node; /* 0: all are one node */
+    unsigned pause_us;       /* of a thread after each sample, so that reading gets ahead */
     const char *trace;       /* events go to TRACE.RANK; NULL: nowhere */
 };
 
@@ -80,6 +81,8 @@ static inline void *tier_thread(void *arg)
     mr_dataset_reader_use(reader, source);
     uint64_t len = mr_order_rank_len(order), epoch = k->first_epoch;
     for (uint64_t n; (n = atomic_fetch_add(&k->next, 1)) < k->until;) {
+        if (k->c->pause_us)
+            usleep(k->c->pause_us);
         uint64_t at = n < k->head ? len - k->head + n : (n - k->head) % len, id;
         uint64_t e = k->first_epoch + (n < k->head ? 0 : 1 + (n - k->head) / len);
         if (e != epoch && mr_order_set_epoch(order, e, &err)) {
