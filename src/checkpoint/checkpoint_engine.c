@@ -234,7 +234,8 @@ static int copy_pieces(struct mr_checkpoint_job *j, const struct mr_checkpoint_e
 {
     uint64_t size;
     const struct mr_pace_way from = {.pace = j->pace, .device = j->from->device};
-    const struct mr_pace_way to = {.pace = j->pace, .device = j->at->device, .by_steps = true};
+    const struct mr_pace_way to = {
+        .pace = j->pace, .device = j->at->device, .by_steps = true, .flush = j->at->fsync && !j->p->direct};
     int rc = expect_size(in, e, err);
     for (uint64_t at = 0; !rc && at < e->bytes;) {
         size_t n = (size_t)MR_MIN(j->p->buffer_bytes, e->bytes - at);

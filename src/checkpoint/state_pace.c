@@ -261,6 +261,8 @@ static int move_in_turn(const struct mr_pace_way *w, struct mr_object *o, const 
     if (turns)
         pthread_mutex_lock(&w->pace->turn);
     int rc = move(w, o, from, to, n, at, err);
+    if (!rc && turns && from && w->flush)
+        rc = o->store->ops->fsync(o, err);
     if (turns)
         pthread_mutex_unlock(&w->pace->turn);
     return rc;

@@ -49,7 +49,8 @@ struct mr_pace_way {
     struct mr_pace *pace;      /* NULL: at once */
     struct mr_traffic *device; /* or NULL */
     bool by_steps;             /* the last leg: steps and the caller's limit hold it back, and the need counts down */
-    const atomic_bool *stop;   /* or NULL */
+    bool flush; /* written through the page cache: make it durable as it goes, else all of it goes at once */
+    const atomic_bool *stop; /* or NULL */
 };
 int mr_pace_write(const struct mr_pace_way *way, struct mr_object *o, const void *buf, size_t n, uint64_t at,
                   struct mr_error *err);

@@ -138,8 +138,11 @@ static int write_chunk(struct mr_saver *s, struct job *j, const struct chunk *c,
     if (not_before)
         mr_clock_sleep_until(mr_clock_real(), not_before, &s->stop);
     uint64_t start = mr_now_ns();
-    const struct mr_pace_way way = {
-        .pace = s->pace, .device = j->at->at.device, .by_steps = !s->tiers, .stop = &s->stop};
+    const struct mr_pace_way way = {.pace = s->pace,
+                                    .device = j->at->at.device,
+                                    .by_steps = !s->tiers,
+                                    .flush = j->at->at.fsync && !j->at->direct,
+                                    .stop = &s->stop};
     int rc = mr_pace_write(&way, j->save.file, c->slot, n, c->index * MR_STATE_CHUNK, err);
     struct mr_where at = MR_NOWHERE;
     at.step = j->save.step;

@@ -229,7 +229,11 @@ static int copy_chunks(struct mr_state_tiers *t, const struct mr_save_place *pla
 {
     struct copying c = {.t = t, .from = from, .save = s};
     c.in = (struct mr_pace_way){.pace = t->pace, .device = place->at.device, .stop = &t->cut};
-    c.out = (struct mr_pace_way){.pace = t->pace, .device = to->at.device, .by_steps = true, .stop = &t->cut};
+    c.out = (struct mr_pace_way){.pace = t->pace,
+                                 .device = to->at.device,
+                                 .by_steps = true,
+                                 .flush = to->at.fsync && !to->direct,
+                                 .stop = &t->cut};
     bool ok = true;
     for (unsigned i = 0; i < THREADS; i++)
         ok = (c.buf[i] = aligned_alloc(4096, MR_STATE_CHUNK)) && ok;
