@@ -11,8 +11,8 @@
 
     state = checkpoint.load("checkpoints")          # the newest complete one, verified; the same nested dict
 
-A state is any nesting of dicts, lists and tuples with tensors (PyTorch on the CPU or on CUDA, NumPy, JAX) and plain values (str, int, float,
-bool, None, bytes); with JAX also its sharded arrays, keys and registered classes. Nothing is pickled: another object is a TypeError that names where it lies. Tensors of a flat state dict keep their names in
+A state is any nesting of dicts (ordered ones, Counters and defaultdicts too), lists, tuples and sets with tensors (PyTorch on the CPU or on CUDA, NumPy, JAX) and plain
+values (str, int, float, complex, bool, None, bytes, PyTorch's dtypes and devices); with JAX also its sharded arrays, keys and registered classes. Nothing is pickled: another object is a TypeError that names where it lies. Tensors of a flat state dict keep their names in
 the safetensors file, nested ones are named by their path ("model.layer1.weight").
 
 `save` returns when the tensors may change again: after a copy into memory that is kept from save to save. With `overlapped=True` it returns at once,
@@ -27,10 +27,12 @@ import base64
 import collections
 import json
 import math
+import operator
 import os
 import re
 import signal
 import sys
+import threading
 import time
 import uuid
 import weakref
@@ -59,6 +61,24 @@ def _is_array(x: Any) -> bool:
     numpy = sys.modules.get("numpy")
     return numpy is not None and (isinstance(x, numpy.ndarray) or (hasattr(x, "__array__") and hasattr(x, "shape") and not _is_torch(x)
                                                                   and not isinstance(x, numpy.generic)))
+
+
+_FACTORIES = {"dict": dict, "list": list, "set": set, "int": int, "float": float, "str": str}
+
+
+def _instead(x: Any) -> str:
+    """What to save of something that cannot be saved."""
+    if hasattr(type(x), "__dataclass_fields__"):
+        return ": save dataclasses.asdict() of it"
+    if hasattr(x, "state_dict"):
+        return ": save its state_dict()"
+    if not _is_torch(x):
+        return ""
+    if x.device.type == "meta":
+        return ": it has no values"
+    if x.is_quantized:
+        return ": save its int_repr(), scales and zero points"
+    return ": save its indices() and values(), or to_dense()" if "sparse" in str(x.layout) else ": save .cpu() of it"
 
 
 class _Flat:
@@ -91,6 +111,9 @@ class _Flat:
             address += x.numel() * each
 
     def name(self, path: str) -> str:
+        path = path.replace("\0", "\\0")  # names only: the state's own keys are in its JSON
+        if not path.isascii():
+            path = path.encode("utf-8", "backslashreplace").decode()
         base = name = path or "value"
         k = 1
         while name in self.names or name == "__metadata__":
@@ -102,15 +125,17 @@ class _Flat:
     def torch_tensor(self, x: Any, path: str) -> dict:
         torch = self.torch
         dtype, device = _torch_dtypes.get(x.dtype), x.device
-        on = device.type
-        if dtype is None or x.layout is not torch.strided or (on != "cpu" and on != "cuda"):
-            raise TypeError(f"'{path}': a tensor of {x.dtype}, {x.layout}, on {device} cannot be saved")
+        on, node = device.type, {"torch": True}
+        if x.layout is not torch.strided or (on != "cpu" and on != "cuda") or (dtype is None and x.is_quantized):
+            raise TypeError(f"'{path}': a tensor of {x.dtype}, {x.layout}, on {device} cannot be saved{_instead(x)}")
         if type(x) is not torch.Tensor:
             if hasattr(x, "to_local"):  # a DTensor: this rank's part
                 x = x.to_local()
             x = x.detach()
-        if dtype == "C64":
+        if dtype == "C64" or x.is_complex():
             x = x.resolve_conj()
+        if dtype is None:
+            dtype, x, node = self.viewed(x, path, node)
         if x.is_neg():
             x = x.resolve_neg()
         cuda, plain, each = 0, x.is_contiguous(), x.element_size()
@@ -123,7 +148,17 @@ class _Flat:
             self.small.setdefault((x.dtype, device), []).append((len(self.tensors), x))
             plain = True
         strides = None if plain else tuple(s * each for s in x.stride())
-        return self.add(x, path, dtype, tuple(x.shape), strides, x.data_ptr(), cuda, {"torch": True})
+        return self.add(x, path, dtype, tuple(x.shape), strides, x.data_ptr(), cuda, node)
+
+    def viewed(self, x: Any, path: str, node: dict) -> tuple:
+        """A dtype that safetensors files do not have: the same bytes as another one."""
+        torch = self.torch
+        node = {**node, "view": str(x.dtype).split(".")[-1]}
+        if x.dtype is torch.complex128:
+            return "F64", torch.view_as_real(x), node
+        if x.element_size() != 1:
+            raise TypeError(f"'{path}': a tensor of {x.dtype} cannot be saved")
+        return "U8", x.view(torch.uint8), node
 
     def array(self, x: Any, path: str) -> dict:
         numpy = sys.modules["numpy"]
@@ -134,13 +169,18 @@ class _Flat:
             return self.jax_array(x, path)
         kind = "numpy" if isinstance(x, numpy.ndarray) else "array"
         x = numpy.asarray(x)
+        node = {kind: True}
+        if x.dtype == numpy.complex128 and x.dtype.isnative:
+            node["view"] = "complex128"
+            x = numpy.ascontiguousarray(x).view(numpy.float64).reshape(x.shape + (2,))
         dtype = _TORCH_DTYPES.get(x.dtype.name)
         if dtype is None or not x.dtype.isnative:
-            raise TypeError(f"'{path}': an array of {x.dtype} cannot be saved")
+            native = "" if x.dtype.isnative or x.dtype.name not in _TORCH_DTYPES else f": save .astype('{x.dtype.name}') of it"
+            raise TypeError(f"'{path}': an array of {x.dtype} cannot be saved{native}")
         if self.overlapped and x.nbytes <= _SMALL:
             x = x.copy()
         strides = None if x.flags.c_contiguous else tuple(x.strides)
-        return self.add(x, path, dtype, tuple(x.shape), strides, x.__array_interface__["data"][0], 0, {kind: True})
+        return self.add(x, path, dtype, tuple(x.shape), strides, x.__array_interface__["data"][0], 0, node)
 
     def jax_array(self, x: Any, path: str) -> dict:
         """In the parts in which it lies on its devices."""
@@ -163,10 +203,22 @@ class _Flat:
             return x
         if isinstance(x, dict):
             base = path + "." if path else ""
-            return {"dict": [[k if type(k) is str else self.node(k, path), self.node(v, f"{base}{k}")] for k, v in x.items()]}
+            rows = [[k if type(k) is str else self.node(k, path), self.node(v, f"{base}{k}")] for k, v in x.items()]
+            return {"dict": rows} if kind is dict else {"dict": rows, **self.kind_of(x, path)}
         if isinstance(x, (list, tuple)):
             return self.sequence(x, [self.node(v, f"{path}.{i}" if path else str(i)) for i, v in enumerate(x)])
         return self.value(x, path)
+
+    def kind_of(self, x: dict, path: str) -> dict:
+        """Of a dict that is more than one: a module's state dict is ordered and has versions, a scheduler's has a Counter. Others come back as dicts."""
+        if isinstance(x, collections.OrderedDict):
+            versions = getattr(x, "_metadata", None)
+            return {"kind": "OrderedDict", **({"metadata": self.node(versions, path)} if isinstance(versions, dict) else {})}
+        if isinstance(x, collections.Counter):
+            return {"kind": "Counter"}
+        if type(x) is collections.defaultdict and (x.default_factory is None or x.default_factory in _FACTORIES.values()):
+            return {"kind": "defaultdict", "of": next((n for n, f in _FACTORIES.items() if f is x.default_factory), None)}
+        return {}
 
     def sequence(self, x: Any, each: list) -> Any:
         if isinstance(x, list):
@@ -185,13 +237,19 @@ class _Flat:
             return x if math.isfinite(x) else {"float": repr(x)}
         if isinstance(x, (bytes, bytearray)):
             return {"bytes": base64.b64encode(bytes(x)).decode()}
+        if isinstance(x, complex):
+            return {"complex": [repr(x.real), repr(x.imag)]}
+        if isinstance(x, (set, frozenset)):
+            return {"set": [self.node(v, path) for v in x], "frozen": isinstance(x, frozenset)}
+        if self.torch is not None and isinstance(x, (self.torch.dtype, self.torch.device)):
+            return {"torch_dtype" if isinstance(x, self.torch.dtype) else "torch_device": str(x).split("torch.")[-1]}
         if _is_array(x):
             return self.array(x, path)
         parts = _jax_state.children(x)
         if parts is not None:
             return {"node": f"{type(x).__module__}.{type(x).__qualname__}", "children": [self.node(v, f"{path}.{i}") for i, v in enumerate(parts)]}
-        raise TypeError(f"'{path}' is a {type(x).__module__}.{type(x).__qualname__}: a checkpoint holds tensors, str, int, float, bool, "
-                        f"None, bytes, and dicts, lists and tuples of them (nothing is pickled)")
+        raise TypeError(f"'{path}' is a {type(x).__module__}.{type(x).__qualname__}: a checkpoint holds tensors, str, int, float, complex, bool, "
+                        f"None, bytes, and dicts, lists, tuples and sets of them (nothing is pickled){_instead(x)}")
 
 
 _FREE = object()  # `like`: nothing to be like
@@ -227,7 +285,7 @@ class _Reading:
         if not isinstance(tree, dict):
             return lambda: tree
         if "dict" in tree:
-            return self.dictionary(tree["dict"], like, path)
+            return self.dictionary(tree, like, path)
         if "tuple" in tree:
             named = collections.namedtuple(tree["named"], tree["fields"]) if "named" in tree and like is _FREE else None
             return self.sequence(tree["tuple"], like, path, (lambda v: named(*v)) if named else tuple)
@@ -242,6 +300,15 @@ class _Reading:
 
             data = self.plan(tree["data"], jax.random.key_data(like) if _jax_state.is_key(like) else _FREE, path)
             return lambda: jax.random.wrap_key_data(data(), impl=tree["jax_key"])
+        if "complex" in tree:
+            return lambda: complex(*map(float, tree["complex"]))
+        if "set" in tree:
+            each = [self.plan(v, _FREE, path) for v in tree["set"]]
+            return lambda: (frozenset if tree["frozen"] else set)(v() for v in each)
+        if "torch_dtype" in tree or "torch_device" in tree:
+            import torch
+
+            return lambda: getattr(torch, tree["torch_dtype"]) if "torch_dtype" in tree else torch.device(tree["torch_device"])
         if "int" in tree:
             return lambda: int(tree["int"])
         if "float" in tree:
@@ -251,7 +318,8 @@ class _Reading:
         if "scalar" in tree:
             import numpy
 
-            return lambda: numpy.dtype(tree["scalar"]).type(tree["value"])
+            value = self.plan(tree["value"], _FREE, path)()
+            return lambda: numpy.dtype(tree["scalar"]).type(value)
         raise ValueError(f"the state has a part that this version does not know: {sorted(tree)}")
 
     def sequence(self, tree: list, like: Any, path: tuple, kind: Any) -> Any:
@@ -261,7 +329,8 @@ class _Reading:
         each = [self.plan(v, _FREE if like is _FREE else like[i], path + (i,)) for i, v in enumerate(tree)]
         return lambda: kind([v() for v in each])
 
-    def dictionary(self, tree: list, like: Any, path: tuple) -> Any:
+    def dictionary(self, node: dict, like: Any, path: tuple) -> Any:
+        tree = node["dict"]
         keys = [self.plan(k, _FREE, path)() for k, _ in tree]
         if like is not _FREE:
             self.fits(like, path, (dict,), len(tree))
@@ -269,8 +338,9 @@ class _Reading:
             if strange:
                 raise ValueError(f"'{'.'.join(map(str, path))}': the checkpoint has {strange[0]!r}, the target does not")
         each = [(k, self.plan(v, _FREE if like is _FREE else like[k], path + (k,))) for k, (_, v) in zip(keys, tree)]
-        kind = dict if like is _FREE or type(like) is dict else type(like)
-        return lambda: kind((k, v()) for k, v in each)
+        kind = _dict_kind(node) if like is _FREE else dict if type(like) is dict else type(like)
+        versions = self.plan(node["metadata"], _FREE, path)() if like is _FREE and "metadata" in node else None
+        return lambda: _with_versions(kind((k, v()) for k, v in each), versions)
 
     def registered(self, tree: dict, like: Any, path: tuple) -> Any:
         at = f"'{'.'.join(map(str, path))}' is a {tree['node']}"
@@ -294,7 +364,7 @@ class _Reading:
         self.made.append(value)
         if self.rows[i][4]:
             self.ranges.append((i, 0, self.rows[i][4], address, _cuda_of(value)))
-        return lambda: value
+        return (lambda: _viewed(value, node["view"])) if "view" in node else lambda: value
 
     def jax_array(self, node: dict, like: Any, path: tuple) -> Any:
         if self.parts is None:
@@ -312,6 +382,27 @@ class _Reading:
         return give
 
 
+def _viewed(value: Any, dtype: str) -> Any:
+    """The dtype it had, of the one it is stored as."""
+    if not _is_torch(value):
+        return value.view(dtype).reshape(value.shape[:-1])
+    torch = sys.modules["torch"]
+    return torch.view_as_complex(value) if dtype == "complex128" else value.view(getattr(torch, dtype))
+
+
+def _dict_kind(node: dict) -> Any:
+    kind = node.get("kind")
+    if kind == "defaultdict":
+        return lambda rows: collections.defaultdict(_FACTORIES.get(node["of"]), rows)
+    return {"OrderedDict": collections.OrderedDict, "Counter": lambda rows: collections.Counter(dict(rows))}.get(kind, dict)
+
+
+def _with_versions(made: Any, versions: Any) -> Any:
+    if versions is not None:
+        made._metadata = versions
+    return made
+
+
 def _find_parts(tree: Any, found: Any) -> None:
     if isinstance(tree, dict) and "jax" in tree:
         found(tree)
@@ -321,6 +412,13 @@ def _find_parts(tree: Any, found: Any) -> None:
 
 
 _savers: "weakref.WeakSet[Saver]" = weakref.WeakSet()
+
+
+def _loader_tree(state: Any) -> Any:
+    flat = _Flat(state)
+    if flat.tensors:
+        raise TypeError(f"the loader's state has a tensor, '{flat.tensors[0][0]}': plain values only, or put it into the state")
+    return flat.tree
 
 
 def _fence_all(*_: Any) -> None:
@@ -387,21 +485,28 @@ class Saver:
         self._closed = False
         self._behind: Optional[_Flat] = None
         self._hooked = False
+        self._lock = threading.RLock()  # of what saves: one thread at a time
+        self._idle = threading.Condition()
+        self._waits = 0  # threads inside wait(), which may last beside saves; under _idle
         _savers.add(self)
 
     def save(self, step: int, state: Any, *, loader: Any = None, overlapped: bool = False) -> dict:
         """Saves `state` as the checkpoint of `step`. loader: the data loader, or its state_dict(), kept beside it. Returns what it cost: bytes,
         blocked_s, copy_s, room_s (overlapped: blocked_s; the others come from fence()). An error of an earlier save is raised here, once; this one is made all the same."""
-        if self._behind:
-            self.fence()
-        try:
-            flat = _Flat(state, overlapped)
-            if loader is not None:
-                loader = _Flat(loader.state_dict() if hasattr(loader, "state_dict") else loader).tree
-        except Exception as error:
-            self._core.fail(step, str(error))  # the other ranks need not wait for it
-            raise
-        return self._start(step, flat, loader, overlapped)
+        step = operator.index(step)
+        if step < 0:
+            raise ValueError(f"a step is a number from 0 on, not {step}")
+        with self._lock:
+            if self._behind:
+                self.fence()
+            try:
+                flat = _Flat(state, overlapped)
+                if loader is not None:
+                    loader = _loader_tree(loader.state_dict() if hasattr(loader, "state_dict") else loader)
+            except Exception as error:
+                self._core.fail(step, str(error))  # the other ranks need not wait for it
+                raise
+            return self._start(step, flat, loader, overlapped)
 
     def fail(self, step: int, why: str) -> None:
         """Instead of a save that this rank cannot make: the others learn why at once."""
@@ -444,16 +549,24 @@ class Saver:
 
     def fence(self) -> dict:
         """Waits until the copy of an overlapped save is complete: the tensors may change again."""
-        try:
-            return self._core.fence()
-        finally:
-            self._behind = None
+        with self._lock:
+            try:
+                return self._core.fence()
+            finally:
+                self._behind = None
 
     def wait(self, step: Optional[int] = None) -> None:
         """Waits until the checkpoint of that step, or all, are on storage. Raises what failed."""
         if self._behind:
             self.fence()
-        self._core.wait() if step is None else self._core.wait(step)
+        with self._idle:
+            self._waits += 1
+        try:
+            self._core.wait() if step is None else self._core.wait(step)
+        finally:
+            with self._idle:
+                self._waits -= 1
+                self._idle.notify_all()
 
     def done(self) -> bool:
         """Whether everything that was saved is on storage."""
@@ -493,23 +606,27 @@ class Saver:
 
     def reserve(self, nbytes: int) -> None:
         """Gets the memory for a state of that size now, instead of in the first save."""
-        self._core.reserve(nbytes)
+        with self._lock:
+            self._core.reserve(nbytes)
 
     def close(self) -> None:
         """Waits for everything; raises what failed and was not told."""
         _savers.discard(self)
-        if self._closed:
-            return
-        self._closed = True
-        try:
-            if self._behind:
-                self.fence()
-        finally:
-            self._core.close()
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            try:
+                if self._behind:
+                    self.fence()
+            finally:
+                with self._idle:
+                    self._idle.wait_for(lambda: self._waits == 0)
+                self._core.close()
 
     def __del__(self) -> None:
         try:
-            if hasattr(self, "_behind"):
+            if hasattr(self, "_waits"):
                 self.close()
         except Exception as error:
             _tell(self, error)
@@ -630,10 +747,11 @@ def load(folder: "str | os.PathLike", step: Optional[int] = None, *, rank: Optio
         rank = int(os.environ.get("RANK", 0)) if not bare and stored.info()[1] > 1 else 0
     if not 0 <= rank < stored.info()[1]:
         raise ValueError(f"rank {rank} saved nothing in '{os.fspath(folder)}': {stored.info()[1]} ranks did; give `rank` one of theirs")
-    tree = json.loads(stored.json(rank, what) or "null")
+    text = stored.json(rank, what)
+    tree = json.loads(text or "null")
     if what != "state":
         return None if tree is None else _Reading().value(tree)
-    if tree is None:  # of another program, or of the emulated training
+    if text is None:  # of another program, or of the emulated training
         kind = {"torch": True} if "torch" in sys.modules else {"numpy": True}
         tree = {"dict": [[name, {"tensor": name, **kind}] for name, r, *_ in stored.tensors() if r == rank]}
     if isinstance(tree, dict) and "dcp" in tree:
@@ -659,7 +777,11 @@ def _moved(state: Any, where: Any) -> Any:
     if _is_torch(state):
         return state.to(where)
     if isinstance(state, dict):
-        return {k: _moved(v, where) for k, v in state.items()}
+        for k, v in state.items():
+            state[k] = _moved(v, where)
+        return state
+    if hasattr(state, "_fields"):
+        return type(state)(*(_moved(v, where) for v in state))
     if isinstance(state, (list, tuple)):
         return type(state)(_moved(v, where) for v in state)
     return state

@@ -351,7 +351,11 @@ int mr_checkpoint_read_list(const struct mr_checkpoint_place *at, const char *di
 {
     char path[FILE_PATH];
     snprintf(path, sizeof path, "%s/" MR_CHECKPOINT_LIST_NAME, dir);
-    return read_list(at, path, out, err);
+    int rc = read_list(at, path, out, err);
+    if (rc != -ENOENT)
+        return rc;
+    mr_error_plain(err, MR_E_CORRUPT, "'%s' is missing: without its list '%s' is no checkpoint", path, dir);
+    return mr_error_hint(err, "load an older checkpoint"), MR_E_CORRUPT;
 }
 
 static void part_path(const char *dir, uint32_t rank, char out[FILE_PATH])

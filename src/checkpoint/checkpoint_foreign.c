@@ -59,6 +59,9 @@ static void hint_file(struct mr_store *s, const char *path, struct mr_error *err
     mr_object_close(o, NULL); /* opened for reading only */
     if (!rc && ((head[0] == 'P' && head[1] == 'K') || head[0] == 0x80))
         mr_error_hint(err, "it is a file of torch.save, as it seems: torch.load or millrace.torch.load reads it");
+    else if (ends(path, ".safetensors"))
+        mr_error_hint(
+            err, "it is one file of tensors, which loads alone and has no checksums: 'millrace ckpt show' lists it");
     else
         mr_error_hint(err, "a file; checkpoints are kept in a folder, and a file of tensors ends in .safetensors");
 }

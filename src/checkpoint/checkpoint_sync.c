@@ -416,9 +416,6 @@ static int load_share(struct sync *c, struct mr_checkpoint_job *j, uint64_t step
     j->at = f.at;
     mr_checkpoint_dir_path(f.at->folder, f.step, f.kind, dir);
     rc = mr_checkpoint_read_list(f.at, dir, &j->list, err);
-    if (rc == -ENOENT)
-        return mr_error_plain(err, MR_E_CORRUPT, "'%s/" MR_CHECKPOINT_LIST_NAME "' is missing: '%s' is no checkpoint",
-                              dir, dir);
     if (rc)
         return rc;
     if (j->list.step != f.step)

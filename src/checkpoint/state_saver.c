@@ -2,7 +2,7 @@
  * <millrace/state.h> for the contract and doc/state.md for the design.
  *
  *   save():  image ─ copy threads: slot ─ fill ─> chunks of the newest save
- *   writers: chunks of the OLDEST save ─ checksum ─ write ─ slot back ─ all written: commit ─> the next save is the
+ *   writers: chunks of the OLDEST save ─ checksum, write ─ slot back ─ all written: commit ─> the next save is the
  * oldest
  *
  * Invariants
@@ -56,7 +56,10 @@ struct job {
     const struct mr_save_place *at; /* where it is written to; from its opening on */
     struct chunk *chunk;            /* [chunks] */
     struct chunk *full, **tail;     /* copied, not taken by a writer */
+    struct chunk *unsummed;         /* written while the caller waited: their checksums come later */
+    bool fits;                      /* the ring holds all of it: nobody waits for a slot */
     size_t queued, written;
+    unsigned writing; /* chunks that are being written */
     bool copied, committing;
     bool told; /* its failure needs no telling: the caller knows */
     enum opening file;
@@ -130,11 +133,15 @@ static uint64_t write_not_before(struct mr_saver *s, size_t bytes)
     return at;
 }
 
+static void sum_chunk(struct job *j, const struct chunk *c)
+{
+    j->save.sum[c->index] = XXH3_64bits(c->slot, chunk_bytes(&j->save, c->index));
+}
+
 static int write_chunk(struct mr_saver *s, struct job *j, const struct chunk *c, uint64_t not_before,
                        struct mr_error *err)
 {
     size_t n = chunk_bytes(&j->save, c->index);
-    j->save.sum[c->index] = XXH3_64bits(c->slot, n);
     if (not_before)
         mr_clock_sleep_until(mr_clock_real(), not_before, &s->stop);
     uint64_t start = mr_now_ns();
@@ -195,10 +202,25 @@ static bool is_too_late(const struct mr_saver *s)
     return s->ending && mr_now_ns() >= s->end_ns;
 }
 
+/* A chunk of `unsummed`. The lock is held, and let go meanwhile. */
+static void sum_later(struct mr_saver *s, struct job *j)
+{
+    struct chunk *c = j->unsummed;
+    j->unsummed = c->next;
+    pthread_mutex_unlock(&s->lock);
+    sum_chunk(j, c);
+    mr_state_ring_give(s->ring, c->slot);
+    pthread_mutex_lock(&s->lock);
+    j->written++;
+    pthread_cond_broadcast(&s->changed);
+}
+
+/* While the caller waits for the copy, nothing takes CPU time from it that can be done later: checksums. */
 static void do_chunk(struct mr_saver *s, struct job *j)
 {
     struct chunk *c = j->full;
     struct mr_error why;
+    bool later = j->fits && !j->copied;
     if (is_too_late(s)) {
         mr_error_plain(&why, MR_E_TIMEOUT, "step %" PRIu64 " was not complete in the time that was left", j->save.step);
         fail(j, MR_E_TIMEOUT, &why);
@@ -208,16 +230,27 @@ static void do_chunk(struct mr_saver *s, struct job *j)
     if (!j->full)
         j->tail = &j->full;
     uint64_t not_before = rc ? 0 : write_not_before(s, chunk_bytes(&j->save, c->index));
+    j->writing++;
     pthread_mutex_unlock(&s->lock);
+    if (!rc && !later)
+        sum_chunk(j, c);
     if (!rc && (rc = write_chunk(s, j, c, not_before, &why))) {
         mr_error_context(&why, "the checkpoint of step %" PRIu64, j->save.step);
         pthread_mutex_lock(&s->lock);
         fail(j, rc, &why);
         pthread_mutex_unlock(&s->lock);
     }
-    mr_state_ring_give(s->ring, c->slot);
+    later = later && !rc;
+    if (!later)
+        mr_state_ring_give(s->ring, c->slot);
     pthread_mutex_lock(&s->lock);
-    j->written++;
+    j->writing--;
+    if (later) {
+        c->next = j->unsummed;
+        j->unsummed = c;
+    } else {
+        j->written++;
+    }
     pthread_cond_broadcast(&s->changed);
 }
 
@@ -271,6 +304,10 @@ static bool work_once(struct mr_saver *s)
         return false;
     if (j->file == CLOSED && !j->code) {
         open_file(s, j);
+        return true;
+    }
+    if (j->unsummed && (j->copied || j->code) && (j->writing > 1 || !j->full)) { /* the device has enough to do */
+        sum_later(s, j);
         return true;
     }
     if (j->full && (j->file == OPEN || j->code)) {
@@ -568,6 +605,7 @@ static int copy_state(struct mr_saver *s, struct job *j, const struct mr_state_i
     struct copying c = {.s = s, .j = j, .image = image};
     struct mr_error why;
     uint64_t start = mr_now_ns();
+    j->fits = mr_state_ring_slots(s->ring) >= j->save.chunks;
     pthread_mutex_lock(&s->lock);
     append_job(s, j);
     pthread_mutex_unlock(&s->lock);

@@ -162,21 +162,39 @@ static json_t *tensor_json(const struct mr_stored_tensor *t)
                      "shape", shape, "bytes", (json_int_t)t->bytes);
 }
 
-/* Tensors, where it has any: a checkpoint of an emulated training has files only. */
-static json_t *show_tensors(const struct ckpt_options *o, uint64_t step)
+/* Tensors, where it has any: a checkpoint of an emulated training has files only. rows: NULL without --json. */
+static int show_tensors(const struct ckpt_options *o, uint64_t step, json_t *rows, struct mr_error *err)
 {
     struct mr_state_reader *r;
     struct mr_state_params p = {.size = sizeof p, .folder = o->folder, .store = o->store, .step = step};
-    json_t *rows = json_array();
-    if (mr_state_open(&p, &r, NULL))
-        return rows;
+    int rc = mr_state_open(&p, &r, err);
+    if (rc)
+        return rc == MR_E_FORMAT ? 0 : rc;
     for (size_t i = 0; i < mr_state_tensors(r); i++)
         if (o->json)
             json_array_append_new(rows, tensor_json(mr_state_tensor(r, i)));
         else
             print_tensor(mr_state_tensor(r, i));
     mr_state_close(r);
-    return rows;
+    return 0;
+}
+
+/* One file of tensors, of any program. */
+static bool is_file_of_tensors(const char *path)
+{
+    size_t n = strlen(path), e = strlen(".safetensors");
+    return n > e && strcmp(path + n - e, ".safetensors") == 0;
+}
+
+static int show_file(const struct ckpt_options *o, struct mr_error *err)
+{
+    json_t *tensors = json_array();
+    int rc = show_tensors(o, MR_ALL_STEPS, tensors, err);
+    if (!rc && o->json)
+        return mr_cli_print_json(stdout, json_pack("{s:s, s:o}", "schema", "millrace.ckpt_show/1", "tensors", tensors),
+                                 err);
+    json_decref(tensors);
+    return rc;
 }
 
 static int show(const struct ckpt_options *o, const struct mr_checkpoint_place *at, struct mr_error *err)
@@ -198,8 +216,9 @@ static int show(const struct ckpt_options *o, const struct mr_checkpoint_place *
                                                    (json_int_t)l.items[i].bytes, "rank", (json_int_t)l.items[i].rank));
         else
             printf("  %-40s %10s\n", l.items[i].name, mr_human_bytes((double)l.items[i].bytes, size));
-    json_t *tensors = show_tensors(o, l.step);
-    if (o->json)
+    json_t *tensors = json_array();
+    rc = show_tensors(o, l.step, tensors, err);
+    if (o->json && !rc)
         rc = mr_cli_print_json(stdout,
                                json_pack("{s:s, s:I, s:I, s:o, s:o}", "schema", "millrace.ckpt_show/1", "step",
                                          (json_int_t)l.step, "ranks", (json_int_t)l.world, "files", files, "tensors",
@@ -315,6 +334,10 @@ static int interval(const struct ckpt_options *o, struct mr_error *err)
         return mr_error_hint(err, "millrace ckpt interval --mtbf 6h --cost 12s"), MR_E_USAGE;
     }
     double young, lost, best = mr_checkpoint_interval(cost, mtbf, &young, &lost);
+    if (lost >= 1)
+        return mr_error_plain(err, MR_E_USAGE,
+                              "no interval helps: with saves of %s and a failure every %s training does not get on",
+                              mr_human_ns(cost * 1e9, each), mr_human_ns(mtbf * 1e9, every));
     if (o->json)
         return mr_cli_print_json(stdout,
                                  json_pack("{s:s, s:f, s:f, s:f, s:f, s:f}", "schema", "millrace.ckpt_interval/1",
@@ -338,6 +361,10 @@ static int ckpt_run(struct mr_command_ctx *ctx, struct mr_error *err)
     int rc = mr_checkpoint_place_open(o->folder, o->store, 0, NULL, &at, err);
     if (rc)
         return rc;
+    if (o->action == ACTION_SHOW && is_file_of_tensors(o->folder)) {
+        mr_checkpoint_place_close(&at);
+        return show_file(o, err);
+    }
     rc = o->action == ACTION_LS       ? list_all(o, &at, err)
          : o->action == ACTION_SHOW   ? show(o, &at, err)
          : o->action == ACTION_VERIFY ? verify(o, &at, ctx->stop, err)
@@ -353,7 +380,8 @@ const struct mr_command mr_cmd_ckpt = {
     .details =
         "Works on every folder of checkpoints that Millrace wrote: those of 'millrace run' and states of real "
         "trainings. A folder 'step-N' is complete by its name; verify reads all of it and compares every byte with "
-        "its checksum (exit status 4 where one differs).\n\n"
+        "its checksum (exit status 4 where one differs). show also lists the tensors of a .safetensors file of any "
+        "program.\n\n"
         "interval computes how often to save from the cost of a save and the mean time between failures, by "
         "Daly's estimate.\n\n"
         "  millrace ckpt ls checkpoints\n  millrace ckpt verify checkpoints --step 120\n"

@@ -31,6 +31,25 @@ done
 "$MILLRACE" ckpt interval --mtbf 6h --cost 12s --json | python3 -c 'import json,sys; r=json.load(sys.stdin); assert abs(r["young_s"] - 720) < 1e-6 and 705 < r["interval_s"] < 720 and 0.03 < r["lost_share"] < 0.04, r' || fail interval
 "$MILLRACE" ckpt interval r-sync --mtbf 1h | grep -q "save every" || fail "interval of a run"
 "$MILLRACE" ckpt interval --mtbf 6h 2>err; [ $? = 2 ] && grep -q -- "--cost" err || fail "interval without a cost"
+"$MILLRACE" ckpt interval --mtbf 1s --cost 10s 2>err; [ $? = 2 ] && grep -q "does not get on" err || fail "interval that does not exist: $(cat err)"
+# What is no checkpoint of ours is named, with what reads it; a damaged one is shown as such.
+mkdir hf dcp pt tier; : >hf/model.safetensors.index.json; : >dcp/.metadata; : >pt/a.pt; mkdir tier/rank-00000; printf 'PK\003\004' >m.pt
+printf '\065\000\000\000\000\000\000\000{"w":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}ab' >hf/a.safetensors
+for row in "hf:Hugging Face" "dcp:dcp.load" "pt:torch.save" "m.pt:millrace.torch.load" "tier:tiers" "hf/a.safetensors:no checksums"; do
+    for action in ls show verify; do
+        [ "$action$row" = "showhf/a.safetensors:no checksums" ] && continue
+        "$MILLRACE" ckpt $action "${row%%:*}" >out 2>&1
+        grep -q "${row#*:}" out || fail "$action ${row%%:*}: $(cat out)"
+    done
+done
+"$MILLRACE" ckpt show hf/a.safetensors | grep -q "U8.*\[2\].*w" || fail "show of a file"
+"$MILLRACE" ckpt show hf/a.safetensors --json | python3 -c 'import json,sys; r=json.load(sys.stdin)["tensors"]; assert r[0]["name"]=="w", r' || fail "show of a file as JSON"
+"$MILLRACE" -q run default --data data --out r-again workflow.checkpoint=true checkpoint.engine=async model.model_size_bytes=1MB checkpoint.epochs_between_checkpoints=1 \
+    checkpoint.checkpoint_folder="$dir/c-again" train.computation_time=0.001 train.epochs=1 >out 2>err || fail "again: $(cat err)"
+victim=$(find c-again -name '*.safetensors' | head -1)
+"$MILLRACE" ckpt show "$(dirname "$victim")" 2>err; grep -q "folder above" err || fail "show of one step: $(cat err)"
+truncate -s 1000 "$victim"; "$MILLRACE" ckpt show c-again >out 2>err; [ $? = 4 ] && grep -q "1000 bytes" err || fail "show of a cut one: $(cat out err)"
+rm "$(dirname "$victim")/checkpoint.json"; "$MILLRACE" ckpt verify c-again 2>err; [ $? = 4 ] && grep -q "checkpoint.json' is missing" err || fail "without its list: $(cat err)"
 # Virtual runs with all engines: what training waits for, and what goes on behind.
 predict() { "$MILLRACE" -q run tf-ckpt --virtual --system "$@" --json 2>err || fail "virtual $*: $(cat err)"; }
 { predict hdd; predict hdd checkpoint.engine=async; predict lassen checkpoint.burst_buffer.folder=b; predict lassen

@@ -93,6 +93,84 @@ def test_safetensors(folder):
     assert set(ours) == set(flat) and all(np.array_equal(np.asarray(ours[k]), flat[k]) for k in flat)
 
 
+def back(folder, state):
+    with checkpoint.Saver(folder) as s:
+        s.save(1, state)
+    return checkpoint.load(folder)
+
+
+def test_odd_values(folder):
+    """Kinds of dicts, sets, complex numbers, names that no file may have; a state that is nothing; NumPy's scalars that JSON has no word for."""
+    import collections
+
+    state = {"": np.ones(1), "a\0b": np.ones(2), "\ud800": np.ones(3), "../x": np.ones(4), "/etc/x": np.ones(5), "n" * 9000: np.ones(6), "a\\0b": np.ones(7),
+             "ordered": collections.OrderedDict(z=1, a=2), "counter": collections.Counter("aab"), "default": collections.defaultdict(list, {"k": [1]}), "set": {1, "x"},
+             "frozen": frozenset((2, 3)), "complex": complex("nan+2j"), "c128": np.array([[1 + 2j, 3j]]), "nan": np.float32("nan"), "c": np.complex64(1 - 2j), None: 1, (1, 2): 2, 2.5: 3, b"k": 4}
+    got = back(folder + "/a", state)
+    assert list(got) == list(state), list(got)
+    for k, v in state.items():
+        if k not in ("complex", "nan"):
+            assert type(got[k]) is type(v) and (np.array_equal(got[k], v) if isinstance(v, np.ndarray) else got[k] == v), (k, got[k])
+    assert got["default"]["new"] == [] and got["counter"]["z"] == 0 and got["complex"].imag == 2 and np.isnan(got["nan"]) and type(got["nan"]) is np.float32
+    assert back(folder + "/none", None) is None and back(folder + "/list", [1]) == [1] and back(folder + "/empty", {}) == {}
+    with checkpoint.Saver(folder + "/s") as s:
+        for bad, error in ((-1, ValueError), (10**18, ValueError), ("x", TypeError), (1.5, TypeError)):
+            try:
+                s.save(bad, {})
+                raise AssertionError(bad)
+            except error as e:
+                assert "18446744073709551615" not in str(e), e
+        try:
+            s.save(1, {}, loader={"seen": np.ones(2)})
+            raise AssertionError("a loader's tensor")
+        except TypeError as e:
+            assert "seen" in str(e)
+        s.save(np.int64(4), {"x": np.arange(3)})
+    os.remove(folder + "/s/step-000000000004/checkpoint.json")
+    try:
+        checkpoint.load(folder + "/s")
+        raise AssertionError("loaded without a list")
+    except OSError as e:
+        assert "checkpoint.json' is missing" in str(e), e
+    assert checkpoint.load(folder + "/a/step-000000000001")["set"] == {1, "x"}  # one step by its own folder
+    for what, says in ((folder, "no complete"), (folder + "/a/step-000000000001/rank-00000.state.json", "is no folder")):
+        try:
+            checkpoint.load(what)
+            raise AssertionError(what)
+        except RuntimeError as e:
+            assert says in str(e), e
+
+
+def test_threads(folder):
+    """Saves and waits by several threads at once, and a saver in a forked child."""
+    import threading
+
+    with checkpoint.Saver(folder, ring_bytes=32 << 20) as s:
+        def saves(k):
+            for i in range(15):
+                s.save(100 * k + i, {"a": np.full(1000 + k, k), "b": [np.full(5, i)] * 20})
+                if i % 4 == k:
+                    s.wait()
+
+        threads = [threading.Thread(target=saves, args=(k,)) for k in range(3)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                s.save(1, {})
+            except ValueError as e:
+                os._exit(0 if "forked" in str(e) else 1)
+            os._exit(1)
+        assert os.waitpid(pid, 0)[1] == 0
+    for k in range(3):
+        for i in range(15):
+            got = checkpoint.load(folder, 100 * k + i)
+            assert got["a"][0] == k and got["b"][19][4] == i
+
+
 RANK = """
 import sys, numpy as np
 from millrace import checkpoint
@@ -211,6 +289,38 @@ def test_torch(folder):
     assert list(got["model"]) == list(want["model"]) and all(equal(got["model"][n], want["model"][n]) for n in want["model"])
 
 
+def test_torch_kinds(folder):
+    """Dtypes that safetensors files have no name for; what a module's state dict is more than a dict; what cannot be saved says what to save instead."""
+    import collections
+
+    state = {"c": torch.randn(3, 2, dtype=torch.complex128), "conj": torch.randn(3, dtype=torch.complex128).conj(), "t": torch.randn(2, 3, dtype=torch.complex128).t(), "dtype": torch.bfloat16,
+             "device": torch.device("cpu"), "expanded": torch.ones(1).expand(4, 5), "nan": torch.tensor([float("nan"), float("inf"), -0.0]), "0d": torch.tensor(True),
+             "grad": torch.ones(3, requires_grad=True), "param": torch.nn.Parameter(torch.ones(2))}
+    for odd in ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2"):
+        if hasattr(torch, odd):
+            state[odd] = torch.arange(6, dtype=torch.uint8).reshape(2, 3).view(getattr(torch, odd))
+    got = back(folder + "/a", state)
+    for k, v in state.items():
+        if isinstance(v, torch.Tensor):
+            assert got[k].dtype == v.dtype and got[k].shape == v.shape, k
+            bits = [x.detach().resolve_conj().contiguous().reshape(-1) for x in (got[k], v)]
+            bits = [torch.view_as_real(x) if x.is_complex() else x for x in bits]
+            assert torch.equal(*(x.contiguous().view(torch.uint8) for x in bits)), k
+        else:
+            assert got[k] == v, k
+    model = torch.nn.BatchNorm1d(3).state_dict()
+    got = back(folder + "/m", model)
+    assert type(got) is collections.OrderedDict and got._metadata == model._metadata
+    refused = {"sparse": (torch.eye(3).to_sparse(), "indices()"), "meta": (torch.empty(3, device="meta"), "no values"), "module": (torch.nn.Linear(1, 1), "state_dict()")}
+    with checkpoint.Saver(folder + "/r") as s:
+        for k, (x, says) in refused.items():
+            try:
+                s.save(1, {"deep": {k: x}})
+                raise AssertionError(k)
+            except TypeError as e:
+                assert "'deep." + k in str(e) and says in str(e), e
+
+
 def test_torch_save(folder):
     from millrace import torch as mt
 
@@ -280,7 +390,7 @@ def test_overlapped(folder):
 
 
 def main():
-    tests = [test_numpy, test_refusals, test_safetensors, test_ranks, test_rank_refused, test_tiers, test_sigterm, test_told_at_exit, test_drop_in] + ([test_torch, test_torch_save, test_overlapped] if torch is not None else [])
+    tests = [test_numpy, test_odd_values, test_threads, test_refusals, test_safetensors, test_ranks, test_rank_refused, test_tiers, test_sigterm, test_told_at_exit, test_drop_in] + ([test_torch, test_torch_kinds, test_torch_save, test_overlapped] if torch is not None else [])
     for t in tests:
         with tempfile.TemporaryDirectory() as d:
             t(d)
