@@ -60,6 +60,7 @@ struct mr_traffic {
 
     pthread_mutex_t lock; /* all below */
     struct mr_traffic_reader *readers;
+    uint64_t latest_ns; /* that anybody said it is: threads look at the clock before they get the lock */
     uint64_t looked_ns, active_ns, waited_ns; /* the last look; the last one that found reads; somebody who waits */
     unsigned threads, reading;
     bool waits;
@@ -230,6 +231,8 @@ static void look(struct mr_traffic *d, uint64_t now)
     if (d->looked_ns && now - d->looked_ns < LOOK_NS)
         return;
     uint64_t reads = 0, read_ns = 0;
+    if (now - d->looked_ns >= WINDOW_LONG_NS && !d->outstanding)
+        d->window.disturbed = false;
     d->threads = d->reading = 0;
     d->waits = false;
     for (struct mr_traffic_reader *r = d->readers; r; r = r->next) {
@@ -370,7 +373,8 @@ uint64_t mr_traffic_take(struct mr_traffic *d, const struct mr_traffic_ask *ask,
     if (!d)
         return ask->bytes;
     pthread_mutex_lock(&d->lock);
-    uint64_t got = take(d, ask, now_ns, wait_ns);
+    d->latest_ns = MR_MAX(d->latest_ns, now_ns);
+    uint64_t got = take(d, ask, d->latest_ns, wait_ns);
     pthread_mutex_unlock(&d->lock);
     return got;
 }
@@ -385,7 +389,7 @@ void mr_traffic_done(struct mr_traffic *d, uint64_t bytes, uint64_t start_ns, ui
     d->speed = d->speed > 0 ? d->speed + (speed - d->speed) / 8 : speed;
     d->least_ns = d->least_ns ? MR_MIN(d->least_ns, took) : took;
     d->outstanding -= MR_MIN(bytes, d->outstanding);
-    d->ended_ns = now_ns;
+    d->ended_ns = d->latest_ns = MR_MAX(d->latest_ns, now_ns);
     pthread_mutex_unlock(&d->lock);
 }
 
