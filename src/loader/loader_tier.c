@@ -43,7 +43,7 @@ int mr_loader_choose_policy(struct mr_loader *l, struct mr_error *err)
 
 static bool knows_last(const struct mr_loader *l)
 {
-    return l->p.last_epoch || l->p.epochs_known;
+    return (l->p.last_epoch && l->p.last_epoch != UINT64_MAX) || l->p.epochs_known;
 }
 
 /* ---- opening and closing ---- */

@@ -121,6 +121,8 @@ struct mr_executor {
     uint64_t spill_order;
     uint64_t spill_limit; /* bytes of staging that copies to an SSD may take */
     bool waits_for_room;  /* the planner wants to hear when a place is given back */
+    bool listed;          /* ranks find everything by themselves, or there is no room for the list: */
+    uint64_t directory;   /* its place, or MR_SPACE_NONE */
     uint8_t *was_read;    /* bit per sample: read from the source before */
 
     struct mr_work *source;

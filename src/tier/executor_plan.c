@@ -29,9 +29,50 @@ void mr_executor_reclaim(struct mr_executor *x)
     pthread_mutex_unlock(&x->lock);
 }
 
+/* ---- the directory ---- */
+
+/* Everything is in memory and stays: nothing is left to decide. */
+static bool all_here(const struct mr_executor *x)
+{
+    return x->h.ram_ready == x->info.samples;
+}
+
+/* Nothing is left to decide and nothing to read: ranks find their samples by themselves (S6 of the segment). Where
+ * there is no room for the list, deliveries go on. */
+static void list_all(struct mr_executor *x)
+{
+    uint64_t n = x->info.samples;
+    if (x->listed || !n || !all_here(x))
+        return;
+    x->listed = true;
+    x->directory = mr_space_take(x->h.space, n * sizeof(struct mr_segment_entry));
+    if (x->directory == MR_SPACE_NONE)
+        return;
+    struct mr_segment_entry *list = (struct mr_segment_entry *)(void *)mr_segment_data(x->segment, x->directory);
+    for (uint32_t i = 0; i < x->h.slots; i++)
+        if (x->h.slot[i] != MR_HOLDING_NONE) {
+            const struct mr_holding *e = mr_holdings_at(&x->h, x->h.slot[i]);
+            if (e->id < n)
+                list[e->id] = (struct mr_segment_entry){e->at, e->bytes};
+        }
+    mr_segment_list(x->segment, x->directory, n);
+}
+
+static void unlist_all(struct mr_executor *x)
+{
+    if (x->listed && x->directory != MR_SPACE_NONE) {
+        mr_segment_list(x->segment, MR_SEGMENT_NO_DIRECTORY, 0);
+        mr_space_give(x->h.space, x->directory);
+    }
+    x->listed = false;
+}
+
+/* ---- a seek ---- */
+
 /* Those that wait are forgotten; what is under way for them comes and is spare then. */
 void mr_executor_empty_rings(struct mr_executor *x)
 {
+    unlist_all(x);
     x->h.keep_spare = true;
     for (uint32_t i = 0; i < x->h.slots; i++)
         if (x->h.slot[i] != MR_HOLDING_NONE) {
@@ -79,12 +120,6 @@ static void take_peers(struct mr_executor *x, const struct mr_plan_source *sourc
     for (unsigned i = 0; x->peers && i < n && *n_peers < 2; i++)
         if (source[i].kind == MR_FROM_PEER && source[i].node != x->node)
             peer[(*n_peers)++] = source[i].node;
-}
-
-/* Everything is in memory and stays: nothing is left to decide. */
-static bool all_here(const struct mr_executor *x)
-{
-    return x->h.ram_ready == x->info.samples;
 }
 
 static void ask_policy(struct mr_executor *x, uint64_t access, uint64_t id)
@@ -254,7 +289,8 @@ bool mr_executor_plan(struct mr_executor *x)
     pthread_mutex_lock(&x->lock);
     tell_results(x);
     x->waits_for_room = false;
-    for (unsigned i = 0; i < EXECUTOR_RUN && mr_executor_at(x, &id, &access); i++) {
+    unsigned most = x->listed && x->directory != MR_SPACE_NONE ? 0 : EXECUTOR_RUN;
+    for (unsigned i = 0; i < most && mr_executor_at(x, &id, &access); i++) {
         uint32_t r = x->walk.rank;
         if (plan_next(x, id, access) == BLOCKED) {
             x->waits_for_room = true;
@@ -263,6 +299,7 @@ bool mr_executor_plan(struct mr_executor *x)
         wake |= (uint64_t)1 << (r % 64);
         any = true;
     }
+    list_all(x);
     board_set(x->board->ram_bytes, x->h.bytes[MR_PLACE_RAM]);
     pthread_mutex_unlock(&x->lock);
     for (uint32_t r = 0; r < x->ranks; r++)

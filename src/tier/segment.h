@@ -21,6 +21,10 @@
  *  S5. No lost wake-up: who waits is listed first and looks at its delivery then; who delivers sets it first and looks
  * at the list then. Nothing sleeps without a waiter listed, so nobody calls the kernel when nobody waits.
  *
+ *  S6. While there is a directory, everything that it lists stays where it is, and ranks find samples there by
+ *      themselves. Deliveries that were planned before are used up first; no more are planned, and the leader has
+ *      nothing to do. It goes with a seek.
+ *
  * Who calls what: "leader" functions by the leader's process only, any thread, under the caller's lock; "rank"
  * functions by engine threads of the rank, each delivery by one thread. */
 #ifndef MR_TIER_SEGMENT_H
@@ -101,6 +105,13 @@ uint64_t mr_segment_wanted(const struct mr_segment *s, uint32_t rank);
 bool mr_segment_seek_asked(struct mr_segment *s, uint64_t *epoch, uint64_t *position, bool *gone);
 /* The rings are empty and begin at number 0 again: ranks that wait in mr_segment_seek go on. */
 void mr_segment_seek_done(struct mr_segment *s);
+/* S6. `at`: in the segment's bytes, an entry for each of the `samples`; MR_SEGMENT_NO_DIRECTORY: there is none any
+ * more, while no rank uses deliveries (all have asked for a seek). Threads that wait look there. */
+struct mr_segment_entry {
+    uint64_t at, bytes;
+};
+#define MR_SEGMENT_NO_DIRECTORY UINT64_MAX
+void mr_segment_list(struct mr_segment *s, uint64_t at, uint64_t samples);
 /* The job cannot go on: everybody's waits end with this error; the first one counts. From any rank. */
 void mr_segment_fail(struct mr_segment *s, const struct mr_error *why);
 
@@ -118,8 +129,15 @@ void mr_segment_leave(struct mr_segment *s, uint32_t rank);
  * thread of the rank, with no delivery in use. `over` is asked now and then; true ends the wait (MR_E_INTERRUPTED). */
 int mr_segment_seek(struct mr_segment *s, uint32_t rank, uint64_t epoch, uint64_t position, bool (*over)(void *user),
                     void *user, struct mr_error *err);
+/* Delivery n is there, or failed. */
+bool mr_segment_has_come(const struct mr_segment *s, uint32_t rank, uint64_t n);
+/* The bytes of sample `id` by the directory; *d says where they lie. NULL: there is none. Nothing is to be given back.
+ */
+const void *mr_segment_find(const struct mr_segment *s, uint64_t id, struct mr_delivery *d);
+/* S3 for who never waits: has the other side ended? 0, or a code and the text. Now and then, it asks the kernel. */
+int mr_segment_check(struct mr_segment *s, struct mr_error *err);
 /* Waits for delivery n and returns where its bytes lie; *d (may be NULL) is a copy. NULL: it failed, or `over`; err
- * says why. */
+ * says why. -EAGAIN: there is a directory now. */
 const void *mr_segment_take(struct mr_segment *s, uint32_t rank, uint64_t n, struct mr_delivery *d,
                             bool (*over)(void *user), void *user, struct mr_error *err);
 /* Its threads that wait ask `over` now. */

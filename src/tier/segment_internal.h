@@ -56,7 +56,8 @@ struct mr_segment_head {
     _Atomic uint32_t closing;
     _Atomic uint32_t failed; /* enum mr_segment_failed; `why` is written between CLAIMED and SET, once */
     struct mr_error why;
-    alignas(64) _Atomic uint32_t kick; /* the leader waits for it to change */
+    _Atomic uint64_t directory_at, directory_samples; /* S6; samples is written first, and 0 while there is none */
+    alignas(64) _Atomic uint32_t kick;                /* the leader waits for it to change */
     _Atomic uint32_t leader_waits;
 };
 

@@ -67,7 +67,7 @@ void mr_segment_deliver(struct mr_segment *s, uint32_t rank, uint64_t n, const s
     set(s, rank, n, d, failed ? MR_DELIVERY_FAILED : MR_DELIVERY_READY, failed ? err : NULL);
 }
 
-static bool has_come(const struct mr_segment *s, uint32_t rank, uint64_t n)
+bool mr_segment_has_come(const struct mr_segment *s, uint32_t rank, uint64_t n)
 {
     uint64_t word = atomic_load_explicit(&mr_segment_slot(s, rank, n)->word, memory_order_acquire);
     return word == WORD(n, MR_DELIVERY_READY) || word == WORD(n, MR_DELIVERY_FAILED);
@@ -82,7 +82,7 @@ void mr_segment_wake(struct mr_segment *s, uint32_t rank)
     uint32_t bits = atomic_load(&r->unlisted) ? ~0u : 0;
     for (unsigned k = 0; k < MR_SEGMENT_WAITING; k++) {
         uint64_t n = atomic_load(&r->waiting[k]);
-        if (n && has_come(s, rank, n - 1))
+        if (n && mr_segment_has_come(s, rank, n - 1))
             bits |= BIT(n - 1);
     }
     if (bits)
@@ -180,6 +180,15 @@ uint64_t mr_segment_wanted(const struct mr_segment *s, uint32_t rank)
             least = n - 1;
     }
     return least;
+}
+
+void mr_segment_list(struct mr_segment *s, uint64_t at, uint64_t samples)
+{
+    bool any = at != MR_SEGMENT_NO_DIRECTORY;
+    atomic_store_explicit(&s->head->directory_at, any ? at : 0, memory_order_relaxed);
+    atomic_store(&s->head->directory_samples, any ? samples : 0);
+    for (uint32_t r = 0; any && r < s->ranks; r++)
+        mr_segment_wake_all(s, r);
 }
 
 struct place {
@@ -315,13 +324,17 @@ static int wait_for(struct mr_segment *s, uint32_t rank, uint64_t n, bool is_see
         uint32_t seen = atomic_load(&r->progress);
         uint64_t now = mr_now_ns();
         bool look = now - looked >= MR_SEGMENT_LOOK_NS;
-        if (is_seek ? is_answered(s, rank, n) : has_come(s, rank, n))
+        if (is_seek ? is_answered(s, rank, n) : mr_segment_has_come(s, rank, n))
             break;
         looked = look ? now : looked;
         if ((rc = mr_segment_ended(s, look, err)) != 0)
             break;
         if (over && over(user)) {
             rc = interrupted(err);
+            break;
+        }
+        if (!is_seek && atomic_load(&s->head->directory_samples)) {
+            rc = mr_error_plain(err, -EAGAIN, "it is in the directory");
             break;
         }
         mr_futex_wait(&r->progress, seen, MR_SEGMENT_LOOK_NS, is_seek ? ~0u : BIT(n));
@@ -351,6 +364,25 @@ static int failure(struct mr_segment *s, uint32_t rank, const struct mr_segment_
         return code;
     }
     return mr_error_set(err, code, "sample %llu could not be read", (unsigned long long)slot->id);
+}
+
+const void *mr_segment_find(const struct mr_segment *s, uint64_t id, struct mr_delivery *d)
+{
+    const struct mr_segment_head *h = s->head;
+    if (id >= atomic_load_explicit(&h->directory_samples, memory_order_acquire))
+        return NULL;
+    if (MR_UNLIKELY(atomic_load_explicit(&h->failed, memory_order_relaxed) == MR_FAILED_SET ||
+                    atomic_load_explicit(&h->closing, memory_order_relaxed)))
+        return NULL; /* who waits hears why */
+    uint64_t at = atomic_load_explicit(&h->directory_at, memory_order_relaxed);
+    const struct mr_segment_entry *e = (const struct mr_segment_entry *)(const void *)(s->data + at) + id;
+    *d = (struct mr_delivery){.id = id, .at = e->at, .bytes = e->bytes, .from = MR_TIER_RAM};
+    return s->data + e->at;
+}
+
+int mr_segment_check(struct mr_segment *s, struct mr_error *err)
+{
+    return mr_segment_ended(s, true, err);
 }
 
 const void *mr_segment_take(struct mr_segment *s, uint32_t rank, uint64_t n, struct mr_delivery *d,

@@ -283,6 +283,13 @@ void mr_tier_stop(struct mr_tier *t)
         mr_segment_interrupt(t->segment, t->node.local_rank);
 }
 
+void mr_tier_count_found(struct mr_tier *t, uint64_t bytes)
+{
+    struct mr_tier_count *c = &t->board->from[MR_TIER_RAM];
+    atomic_fetch_add_explicit(&c->samples, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&c->bytes, bytes, memory_order_relaxed);
+}
+
 static struct mr_tier_counter counter(struct mr_tier_count *c)
 {
     return (struct mr_tier_counter){.samples = atomic_load_explicit(&c->samples, memory_order_relaxed),

@@ -10,7 +10,11 @@ uint32_t mr_tier_local_rank(const struct mr_tier *t);
 /* As `over` of waits: this rank was told to stop. `t` is a struct mr_tier. */
 bool mr_tier_stopped(void *t);
 
-/* The node's figures, in mr_segment_shared: written by the leader, read by every rank. */
+/* One of this rank's samples was found in memory, without the leader. */
+void mr_tier_count_found(struct mr_tier *t, uint64_t bytes);
+
+/* The node's figures, in mr_segment_shared: written by the leader (and for what ranks find by themselves, by them),
+ * read by every rank. */
 struct mr_tier_count {
     _Atomic uint64_t samples, bytes, wait_ns;
 };

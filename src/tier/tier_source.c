@@ -10,12 +10,15 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#define LOOK_EVERY 512u
+
 struct tier_source {
     struct mr_fetch_source base;
     struct mr_tier *tier;
     struct mr_segment *segment;
     uint32_t rank; /* in the node */
     uint64_t n, id;
+    uint64_t found;    /* by the directory */
     bool asked, taken; /* delivery n */
     const void *bytes; /* NULL: err says why */
     struct mr_delivery d;
@@ -27,12 +30,32 @@ static struct tier_source *of(struct mr_fetch_source *base)
     return MR_CONTAINER_OF(base, struct tier_source, base);
 }
 
+/* By the directory: nothing to wait for and nothing to give back. Now and then a look whether the leader lives. */
+static bool find(struct tier_source *s)
+{
+    s->bytes = mr_segment_find(s->segment, s->id, &s->d);
+    if (!s->bytes)
+        return false;
+    if (MR_UNLIKELY(++s->found % LOOK_EVERY == 0) && mr_segment_check(s->segment, &s->err)) {
+        s->bytes = NULL;
+        s->d = (struct mr_delivery){.from = MR_TIER_FROMS};
+        return true;
+    }
+    mr_tier_count_found(s->tier, s->d.bytes);
+    return true;
+}
+
 static void take(struct tier_source *s)
 {
     s->asked = true;
-    s->d = (struct mr_delivery){.from = MR_TIER_FROMS};
-    s->bytes = mr_segment_take(s->segment, s->rank, s->n, &s->d, mr_tier_stopped, s->tier, &s->err);
-    s->taken = s->bytes || s->d.code != 0;
+    s->taken = false;
+    while (mr_segment_has_come(s->segment, s->rank, s->n) || !find(s)) {
+        s->d = (struct mr_delivery){.from = MR_TIER_FROMS};
+        s->bytes = mr_segment_take(s->segment, s->rank, s->n, &s->d, mr_tier_stopped, s->tier, &s->err);
+        s->taken = s->bytes || s->d.code != 0;
+        if (s->taken || s->err.code != -EAGAIN)
+            return;
+    }
 }
 
 static const void *tier_borrow(struct mr_fetch_source *base, const struct mr_fetch *f)

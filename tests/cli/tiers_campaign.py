@@ -2,7 +2,7 @@
 """Random runs over tiers: random world, policy, sizes of tiers and fault. Each run either delivers every sample as the order says, with the right bytes (the
 checksums of all rows of every rank are those of a plain run, and --verify compares every byte), or ends in time with the cause named.
 
-    tests/cli/tiers_campaign.py MILLRACE [--runs N] [--seed S] [--only NUMBER] [--nodes]
+    tests/cli/tiers_campaign.py MILLRACE [--runs N] [--seed S] [--only NUMBER] [--nodes] [--wire]
 
 The seed is printed; with it every run can be made again, and --only NUMBER makes one of them. --nodes: also jobs over network namespaces.
 """
@@ -14,8 +14,10 @@ a.add_argument("--runs", type=int, default=12)
 a.add_argument("--seed", type=int, default=-1)
 a.add_argument("--only", type=int, default=-1)
 a.add_argument("--nodes", action="store_true")
+a.add_argument("--wire", action="store_true", help="two nodes and a fault of the wire in every run")
 a.add_argument("--verbose", action="store_true")
 opt = a.parse_args()
+opt.nodes |= opt.wire
 seed = opt.seed if opt.seed >= 0 else random.SystemRandom().randrange(1 << 30)
 millrace = os.path.abspath(opt.millrace)
 here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -50,6 +52,10 @@ def make_sets():
         subprocess.run([millrace, "-q", "gen", fmt, "--workload", fmt + ".yaml"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
+# What the wire's shim does to one message of a node, or from it on (src/wire/wire_fault.h).
+WIRE_FAULTS = ["closed", "silent", "slow", "short", "long", "flip"]
+
+
 # ---- one run ----
 
 
@@ -59,9 +65,9 @@ class Run:
         self.number = number
         self.out = f"{work}/run-{number}"
         self.fmt = dice.choice(list(SETS))
-        self.nodes = dice.choice([1, 1, 2]) if opt.nodes else 1
+        self.nodes = 2 if opt.wire else dice.choice([1, 2]) if opt.nodes else 1
         self.ranks = dice.randint(1, 2) if self.nodes > 1 else dice.randint(1, 4)
-        self.policy = dice.choice(["naive", "staging", "lbann-dynamic", "nopfs", "nopfs", "millrace", "millrace", "millrace"])
+        self.policy = dice.choice(["naive", "staging", "lbann-dynamic", "nopfs", "nopfs", "millrace", "millrace", "millrace"][2 if opt.wire else 0 :])
         self.words = [f"reader.batch_size={dice.randint(1, 6)}", f"train.epochs={dice.randint(1, 4)}", f"reader.drop_last={dice.choice(['true', 'false'])}",
                       f"reader.order={dice.choice(['torch', 'cipher', 'sequential', 'shard'])}"]
         self.seed = dice.randint(0, 99)
@@ -71,6 +77,8 @@ class Run:
         if self.keeps:
             self.choose_tiers()
         self.fault = dice.choice(["none", "none", "eio", "short", "eintr", "slow", "rot", "kill", "kill", "stop", "ssd full", "ssd read-only", "ssd corrupt", "ssd torn", "changed file"])
+        if self.nodes > 1 and self.keeps and self.peers() == "on" and (opt.wire or dice.random() < 0.6):
+            self.fault = "wire " + dice.choice(WIRE_FAULTS)
         self.words.append(f"train.computation_time={0.01 if self.fault in ('kill', 'stop') else dice.choice([0, 0, 0.002])}")
         self.store = self.choose_store()
         self.mounted = None
@@ -106,7 +114,7 @@ class Run:
         return own + ["--ranks", str(self.ranks)]
 
     def peers(self):
-        return "on" if self.number % 3 else "off"
+        return "on" if opt.wire or self.number % 3 else "off"
 
     # What the fault does to the world before the run, and what may come of it.
     def prepare(self):
@@ -161,7 +169,10 @@ class Run:
 
     def run_once(self, out, policy, tiers, store, data, fault=None):
         begin = time.monotonic()
-        p = subprocess.Popen(self.command(out, policy, tiers, store, data), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+        env = dict(os.environ)
+        if fault and fault.startswith("wire "):
+            env["MILLRACE_WIRE_FAULT"] = f"{self.dice.randrange(self.nodes)}:{fault[5:]}:{self.dice.choice([0, 1, 2, 5, 20, self.dice.randint(3, 120)])}:{self.dice.choice([20, 400, 1500, 3000])}"
+        p = subprocess.Popen(self.command(out, policy, tiers, store, data), env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
         victim = None
         if fault in ("kill", "stop"):
             time.sleep(self.dice.uniform(0.0, 0.25 if self.nodes == 1 else 0.6))
@@ -224,7 +235,7 @@ class Run:
         self.clean()
 
     def describe(self):
-        return f"{self.fmt}, {self.nodes} x {self.ranks} ranks, {self.policy} {self.tiers}, {' '.join(self.words)}, fault {self.fault}"
+        return f"peers {self.peers()}, {self.fmt}, {self.nodes} x {self.ranks} ranks, {self.policy} {self.tiers}, {' '.join(self.words)}, fault {self.fault}"
 
     def judge(self, code, text, victim, data):
         """What is wrong with the outcome, or None."""

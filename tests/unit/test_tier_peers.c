@@ -64,6 +64,28 @@ static void a_byte_leaves_the_source_once_per_job(void **state)
     }
 }
 
+/* By plans alone two nodes ask each other for the same sample: who needs it first reads it. Waiting for each other they
+ * would lose a quarter of a second for each, and read it both. */
+static void nodes_that_plan_apart_do_not_wait_for_each_other(void **state)
+{
+    (void)state;
+    if (no_wire)
+        skip();
+    struct tier_case c = nodes_of(1, "ram=64MiB,staging=512KiB");
+    c.policy = "nopfs";
+    uint64_t per_rank = SAMPLES / 4 * c.epochs;
+    uint64_t before = mr_now_ns();
+    struct shared_figures *f = run_ranks(&c, 4, 0, 0, per_rank);
+    uint64_t took = mr_now_ns() - before, staged = 0;
+    for (uint32_t r = 0; r < 4; r++) {
+        assert_int_equal(f[r].delivered, per_rank);
+        staged += f[r].stats.from[MR_TIER_SOURCE].samples;
+    }
+    if (staged > SAMPLES * 125 / 100)
+        fail_msg("%llu samples staged from the source in %.1f s", (unsigned long long)staged, (double)took / 1e9);
+    done_figures(f, 4);
+}
+
 static void a_third_of_the_set_on_each_of_four_nodes(void **state)
 {
     (void)state;
@@ -114,6 +136,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_byte_leaves_the_source_once_per_job),
+        cmocka_unit_test(nodes_that_plan_apart_do_not_wait_for_each_other),
         cmocka_unit_test(a_third_of_the_set_on_each_of_four_nodes),
         cmocka_unit_test(without_peers_every_node_reads_for_itself),
     };

@@ -334,6 +334,36 @@ static void a_wait_is_seen_by_the_leader_and_ends_when_it_is_over(void **state)
     mr_segment_close(w.s);
 }
 
+static void a_directory_is_found_also_by_who_waits_and_goes_again(void **state)
+{
+    (void)state;
+    struct mr_segment_params p = {.ranks = 1, .depth = 64, .data_bytes = 65536};
+    struct mr_segment *s;
+    struct mr_delivery d;
+    assert_int_equal(mr_segment_create(&p, &s, NULL), 0);
+    mr_segment_join(s, 0);
+    assert_null(mr_segment_find(s, 0, &d));
+    struct waiting w = {.s = s};
+    pthread_t t;
+    assert_int_equal(pthread_create(&t, NULL, wait_for_nothing, &w), 0);
+    until_wanted(s, 5);
+    struct mr_segment_entry *list = (struct mr_segment_entry *)(void *)mr_segment_data(s, 4096);
+    list[0] = (struct mr_segment_entry){128, 7};
+    list[1] = (struct mr_segment_entry){256, 9};
+    mr_segment_list(s, 4096, 2);
+    assert_int_equal(pthread_join(t, NULL), 0);
+    assert_true(w.null);
+    assert_int_equal(w.err.code, -EAGAIN);
+    assert_ptr_equal(mr_segment_find(s, 1, &d), mr_segment_data(s, 256));
+    assert_int_equal(d.bytes, 9);
+    assert_int_equal(d.from, MR_TIER_RAM);
+    assert_null(mr_segment_find(s, 2, &d)); /* not in it */
+    mr_segment_list(s, MR_SEGMENT_NO_DIRECTORY, 0);
+    assert_null(mr_segment_find(s, 1, &d));
+    mr_segment_leave(s, 0);
+    mr_segment_close(s);
+}
+
 static void a_failure_ends_waits_with_its_cause_and_the_first_counts(void **state)
 {
     (void)state;
@@ -603,6 +633,7 @@ int main(void)
         cmocka_unit_test(a_killed_rank_is_named_to_the_leader_and_the_others),
         cmocka_unit_test(a_killed_leader_is_named_to_its_ranks),
         cmocka_unit_test(a_wait_is_seen_by_the_leader_and_ends_when_it_is_over),
+        cmocka_unit_test(a_directory_is_found_also_by_who_waits_and_goes_again),
         cmocka_unit_test(a_failure_ends_waits_with_its_cause_and_the_first_counts),
         cmocka_unit_test(closing_the_leaders_segment_ends_the_others_waits),
         cmocka_unit_test(a_failed_delivery_says_why_also_when_there_are_many),

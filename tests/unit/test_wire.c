@@ -501,6 +501,22 @@ static void one_fault(struct mr_wire_fault *f, uint64_t seed)
                  a[1].wrong);
 }
 
+static void faults_are_read_from_text(void **state)
+{
+    (void)state;
+    struct mr_wire_fault f;
+    uint32_t node = 9;
+    assert_true(mr_wire_fault_parse("1:flip:12", &node, &f));
+    assert_true(node == 1 && f.kind == MR_WIRE_FAULT_FLIP && f.at == 12 && f.delay_ns == 0);
+    assert_true(mr_wire_fault_parse("0:slow:0:250", &node, &f));
+    assert_true(node == 0 && f.kind == MR_WIRE_FAULT_SLOW && f.delay_ns == 250 * MR_NS_PER_MS);
+    static const char *const wrong[] = {
+        "", "flip", "1:flip", "1:flip:", "1:flop:2", "x:flip:2", "1:flip:2:3:4", "1:flip:-2"};
+    for (unsigned i = 0; i < MR_ARRAY_LEN(wrong); i++)
+        if (mr_wire_fault_parse(wrong[i], &node, &f))
+            fail_msg("'%s' was read", wrong[i]);
+}
+
 static void wire_survives_faults_at_random_messages(void **state)
 {
     const char *full = getenv("MR_TEST_FULL"), *fixed = getenv("MR_WIRE_SEED");
@@ -642,6 +658,7 @@ int main(void)
         cmocka_unit_test(frames_come_back_as_they_were),
         cmocka_unit_test(tcp_exchange_gathers_all_ranks),
         cmocka_unit_test(torchrun_variables_are_read),
+        cmocka_unit_test(faults_are_read_from_text),
     };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wire_leaves_signals_and_memory_functions_alone), /* first: it looks before UCX is loaded */
