@@ -145,6 +145,11 @@ static void prepare_counters(struct mr_advice *a)
     a->pool_s[read] = (mr_known_or(v[MR_POSIX_F_READ_TIME], 0) + mr_known_or(v[MR_STDIO_F_READ_TIME], 0)) / n;
     a->pool_s[read + 1] = (mr_known_or(v[MR_POSIX_F_WRITE_TIME], 0) + mr_known_or(v[MR_STDIO_F_WRITE_TIME], 0)) / n;
     a->pool_s[read + 2] = (mr_known_or(v[MR_POSIX_F_META_TIME], 0) + mr_known_or(v[MR_STDIO_F_META_TIME], 0)) / n;
+    if (!c->has_posix) { /* below MPI-IO are the calls of the POSIX module, where it was on */
+        a->pool_s[read] += mr_known_or(v[MR_MPIIO_F_READ_TIME], 0) / n;
+        a->pool_s[read + 1] += mr_known_or(v[MR_MPIIO_F_WRITE_TIME], 0) / n;
+        a->pool_s[read + 2] += mr_known_or(v[MR_MPIIO_F_META_TIME], 0) / n;
+    }
     if (!(a->run_s > 0))
         a->run_s = c->run_s;
 }

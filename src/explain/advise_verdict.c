@@ -212,6 +212,15 @@ static const char *best_fix(struct mr_advice *a)
                   mr_say_s(a, whole - saves), 100 * saves / whole, 100 * spread / whole);
 }
 
+/* Of stdio alone: standard streams are left out, so a program without files has none. */
+static bool has_counters(const struct mr_counters *c)
+{
+    bool any = c->has_stdio && !c->has_posix && !c->has_mpiio;
+    for (unsigned i = 0; i < MR_COUNTER_COUNT && (c->has_posix || c->has_mpiio || c->has_stdio); i++)
+        any |= mr_known(c->value[i]);
+    return any;
+}
+
 /* Counters tell how calls were made, not who waited for them: no class but "io-bound" and "healthy". */
 static int counters_verdict(struct mr_advice *a)
 {
@@ -222,7 +231,7 @@ static int counters_verdict(struct mr_advice *a)
                              .stall_share = NAN,
                              .stall_s = NAN,
                              .storage_limit_bytes_per_s = NAN};
-    if (!(run > 0) || (!c->has_posix && !c->has_mpiio && !c->has_stdio)) {
+    if (!(run > 0) || !has_counters(c)) {
         v->verdict = MR_VERDICT_INCOMPLETE;
         v->missing = run > 0 ? "counters of POSIX, MPI-IO or stdio" : "the run time";
         v->line[0] = mr_say(a, "Incomplete. Missing: %s.", v->missing);

@@ -297,7 +297,11 @@ static void beside_facts(struct explain_job *j)
     f->causes_estimated |= j->beside.n > 0;
     if (!j->beside.n || j->make.n || inside < 0.3 * j->beside.waits)
         return;
-    if (outside < AHEAD_LEAST * inside) { /* nothing happens but while the program waits */
+    if (!j->beside.told && j->beside.n > 1) { /* waits inside compiled functions: only the pipeline's settings tell */
+        if (!isfinite(f->workers))
+            return;
+        f->batch_load_s = fmin(inside / j->beside.waits, fmax(1, f->workers)) * f->step_s;
+    } else if (outside < AHEAD_LEAST * inside) { /* nothing happens but while the program waits */
         f->workers = f->prefetch = 0;
         f->batch_load_s = j->beside.waits / 1e9 / steps;
     } else {

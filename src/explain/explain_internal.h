@@ -246,7 +246,7 @@ struct explain_job {
     struct {        /* of waits whose causes are from what all threads did meanwhile, in ns and in sum: the waits, CPU
                        time in them and between them, calls in them */
         double waits, cpu, between, io;
-        size_t n;
+        size_t n, told; /* told: those that say what happened since the wait before */
     } beside;
 };
 

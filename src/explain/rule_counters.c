@@ -28,6 +28,7 @@ struct job {
     double n, reads, writes, ops, read_bytes, written_bytes, bytes, opens, stats;
     double read_s, write_s, meta_s; /* of one rank */
     bool shared, random_reads, random_writes, meta, synced;
+    bool together; /* only MPI-IO was counted, and its calls were collective: their size is not that of the requests */
 };
 
 static double value(const struct job *j, enum mr_counter k)
@@ -55,12 +56,35 @@ static bool is_meta(const struct job *j)
     return j->opens >= 500 * j->n && j->meta_s >= 0.2 * calls_s && j->meta_s >= 0.1 * j->c->run_s;
 }
 
+/* Without the POSIX module: what MPI-IO counted. It does not know in which order offsets came. */
+static void mpi_job(struct job *j)
+{
+    double reads = value(j, MR_MPIIO_COLL_READS), writes = value(j, MR_MPIIO_COLL_WRITES);
+    j->together = reads + writes > 0;
+    j->reads = reads + value(j, MR_MPIIO_INDEP_READS) + value(j, MR_MPIIO_NB_READS);
+    j->writes = writes + value(j, MR_MPIIO_INDEP_WRITES) + value(j, MR_MPIIO_NB_WRITES);
+    j->ops = j->reads + j->writes;
+    j->read_bytes = value(j, MR_MPIIO_BYTES_READ);
+    j->written_bytes = value(j, MR_MPIIO_BYTES_WRITTEN);
+    j->bytes = j->read_bytes + j->written_bytes;
+    j->opens = fmax(1, value(j, MR_MPIIO_INDEP_OPENS) + value(j, MR_MPIIO_COLL_OPENS));
+    j->read_s = value(j, MR_MPIIO_F_READ_TIME) / j->n;
+    j->write_s = value(j, MR_MPIIO_F_WRITE_TIME) / j->n;
+    j->meta_s = value(j, MR_MPIIO_F_META_TIME) / j->n;
+    j->shared = j->n >= 2 && j->opens >= j->n && !(2 * j->c->files > j->opens);
+    j->meta = is_meta(j);
+}
+
 static bool job_of(struct mr_advice *a, struct job *j)
 {
     const struct mr_counters *c = a->x->counters;
     if (!c)
         return mr_silent(a, "a rule for logs of counters; this trace has the calls themselves");
     *j = (struct job){.c = c, .n = c->nprocs >= 1 ? c->nprocs : 1};
+    if (!c->has_posix && c->has_mpiio) {
+        mpi_job(j);
+        return true;
+    }
     j->reads = value(j, MR_POSIX_READS);
     j->writes = value(j, MR_POSIX_WRITES);
     j->ops = j->reads + j->writes;
@@ -124,7 +148,7 @@ static void set_part(struct mr_advice *a, struct mr_draft *d, const struct job *
 static bool is_small(const struct job *j, double ops, double bytes, enum mr_counter first_bin, bool random)
 {
     double below = value(j, first_bin) + value(j, first_bin + 1) + value(j, first_bin + 2); /* below 10 KB */
-    if (ops < OPS_LEAST || j->ops < PIECES * j->opens || j->meta)
+    if (ops < OPS_LEAST || j->ops < PIECES * j->opens || j->meta || j->together)
         return false;
     return random ? bytes < RANDOM_SMALL * ops : bytes < SMALL_MEAN * ops || below >= 0.5 * ops;
 }
@@ -353,7 +377,8 @@ bool mr_rule_col1(struct mr_advice *a, struct mr_draft *d)
                          mr_say_count(a, together));
     if (!j.shared)
         return mr_silent(a, "no file was shared: nothing to do together");
-    bool small = j.bytes < 1e6 * j.ops, mixed = j.n >= MANY_RANKS && following < 0.5 * j.ops;
+    bool small = j.bytes < 1e6 * j.ops;
+    bool mixed = j.c->has_posix && j.n >= MANY_RANKS && following < 0.5 * j.ops;
     if (!small && !mixed)
         return mr_silent(a, "independent calls of %s that follow each other need no collective ones",
                          mr_say_bytes(a, j.bytes / fmax(1, j.ops)));

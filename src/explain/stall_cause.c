@@ -227,6 +227,7 @@ static void blame_beside(struct explain_job *j, const struct explain_wait *w, st
     j->beside.cpu += (double)w->cpu;
     j->beside.io += (double)io;
     j->beside.between += w->between != UNKNOWN ? (double)w->between : 0;
+    j->beside.told += w->between != UNKNOWN;
     if (all < BESIDE_LEAST * (double)len)
         return; /* too little to go by */
     uint64_t given = 0;

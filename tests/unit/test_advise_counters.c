@@ -200,11 +200,50 @@ static void a_log_without_run_time_is_incomplete(void **state)
     mr_explanation_free(x);
 }
 
+/* Logs without the POSIX module. */
+static void mpi_io_alone(void **state)
+{
+    struct mr_counters c = healthy_job();
+    (void)state;
+    for (unsigned i = 0; i < MR_COUNTER_COUNT; i++)
+        c.value[i] = NAN;
+    c.has_posix = false;
+    c.has_mpiio = true;
+    c.nprocs = 64;
+    c.files = 1;
+    c.value[MR_MPIIO_INDEP_OPENS] = 64;
+    c.value[MR_MPIIO_INDEP_READS] = 640000;
+    c.value[MR_MPIIO_BYTES_READ] = 640000 * 500.0;
+    c.value[MR_MPIIO_F_READ_TIME] = 3000;
+    assert_findings(&c, "SZ3 COL1");
+    c.value[MR_MPIIO_INDEP_READS] = 0; /* the same bytes, asked for together */
+    c.value[MR_MPIIO_COLL_READS] = 640000;
+    assert_findings(&c, "");
+    c.value[MR_MPIIO_COLL_READS] = 0;
+    c.value[MR_MPIIO_INDEP_READS] = 640;
+    c.value[MR_MPIIO_BYTES_READ] = 640 * 4194304.0;
+    assert_findings(&c, "");
+}
+
+/* A module's name and not one counter: nothing is known, so nothing is healthy. */
+static void a_log_without_counters_is_incomplete(void **state)
+{
+    struct mr_counters c = healthy_job();
+    (void)state;
+    for (unsigned i = 0; i < MR_COUNTER_COUNT; i++)
+        c.value[i] = NAN;
+    struct mr_explanation *x = advise(&c);
+    assert_int_equal(x->verdict.verdict, MR_VERDICT_INCOMPLETE);
+    mr_explanation_free(x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(healthy_jobs_have_no_finding),
         cmocka_unit_test(small_requests),
+        cmocka_unit_test(mpi_io_alone),
+        cmocka_unit_test(a_log_without_counters_is_incomplete),
         cmocka_unit_test(random_order),
         cmocka_unit_test(metadata_and_files),
         cmocka_unit_test(sync_after_every_write),

@@ -481,9 +481,10 @@ static void of_silent_pipelines_threads_beside_the_waits_tell(void **state)
         uint32_t next = mr_mrt_sink_site(w.sink, "data_loader", "OwnedIterator.next");
         uint64_t t = 10 * MS;
         for (uint64_t b = 0; b < STEPS; b++, t += 1000 * MS) {
-            const struct mr_mrt_arg arg = {.key = w.key_cpu, .value = (int64_t)(reads ? 50 * MS : 450 * MS)};
+            const struct mr_mrt_arg arg[] = {{.key = w.key_cpu, .value = (int64_t)(reads ? 50 * MS : 450 * MS)},
+                                             {.key = mr_mrt_sink_key(w.sink, "between_ns"), .value = 0}};
             put_read(&w, 7, t + 10 * MS, t + (reads ? 460 : 15) * MS, 100 << 20);
-            span(&w, next, 0, t, t + 500 * MS, &arg, 1);
+            span(&w, next, 0, t, t + 500 * MS, arg, b ? 2 : 1);
         }
         struct mr_explanation *x = explain(&w);
         check_sums(x);
@@ -491,6 +492,33 @@ static void of_silent_pipelines_threads_beside_the_waits_tell(void **state)
         assert_true(part(x, reads ? MR_STALL_STORAGE : MR_STALL_DECODE) > 0.85);
         assert_true(x->facts.causes_estimated && x->facts.workers == 0); /* nothing happens between the waits */
         assert_string_equal(x->finding[0].id, "PF1");
+        mr_explanation_free(x);
+    }
+}
+
+/* Inside a compiled function nobody says what happened between the waits: only the pipeline's own numbers count. */
+static void of_compiled_waits_the_pipeline_tells_what_is_ahead(void **state)
+{
+    (void)state;
+    for (unsigned told = 0; told < 2; told++) {
+        struct world w;
+        open_world(&w, 1, 2);
+        uint32_t next = mr_mrt_sink_site(w.sink, "data_loader", "OwnedIterator.next");
+        uint64_t t = 10 * MS;
+        for (uint64_t b = 0; b < STEPS; b++, t += 1000 * MS) {
+            const struct mr_mrt_arg arg[] = {{.key = w.key_cpu, .value = (int64_t)(480 * MS)},
+                                             {.key = w.key_workers, .value = 1},
+                                             {.key = w.key_prefetch, .value = 2}};
+            span(&w, next, 0, t, t + 500 * MS, arg, told ? 3 : 1);
+        }
+        struct mr_explanation *x = explain(&w);
+        check_sums(x);
+        assert_int_equal(x->verdict.verdict, MR_VERDICT_INPUT);
+        assert_int_equal(x->verdict.cause, MR_STALL_DECODE);
+        if (told)
+            assert_true(x->facts.workers == 1 && x->facts.prefetch == 2 && x->facts.batch_load_s > 0.9);
+        else
+            assert_false(x->facts.workers >= 0); /* unknown, not 0 */
         mr_explanation_free(x);
     }
 }
@@ -539,6 +567,7 @@ int main(void)
         cmocka_unit_test(parts_of_a_checkpoint_are_one),
         cmocka_unit_test(checkpoints_of_different_steps_stay_apart),
         cmocka_unit_test(of_silent_pipelines_threads_beside_the_waits_tell),
+        cmocka_unit_test(of_compiled_waits_the_pipeline_tells_what_is_ahead),
         cmocka_unit_test(waiting_for_a_cpu_is_decoding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,9 +10,13 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <millrace/trace.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 /* A site that owns its names. */
@@ -725,7 +729,86 @@ static PyObject *py_cpu_delay(PyObject *self, PyObject *nothing)
     return PyLong_FromUnsignedLongLong(delay);
 }
 
+/* ---- CPU time of the process at any moment of the last seconds ----
+ *
+ * A wait that is over before anybody in Python hears of it (compiled_waits.py) wants to know what the process computed
+ * meanwhile. A thread looks every 2 ms; the reader has the interpreter's lock, the writer has not, so that a sample is
+ * taken for what it is only if its number is the same before and after reading it. */
+enum { SAMPLES = 4096, SAMPLE_NS = 2000000 };
+static struct cpu_sample {
+    _Atomic uint64_t number, at, cpu; /* number: + 1 once it is written; 0 while it is being written */
+} samples[SAMPLES];
+static _Atomic uint64_t sampled;
+static pid_t sampler; /* the process that has the thread */
+
+static void *sample_cpu(void *unused)
+{
+    (void)unused;
+    for (;;) {
+        struct timespec cpu, pause = {.tv_nsec = SAMPLE_NS};
+        uint64_t at = now(), n = atomic_load(&sampled);
+        struct cpu_sample *s = &samples[n % SAMPLES];
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+        if (at) {
+            atomic_store(&s->number, 0);
+            atomic_store(&s->at, at);
+            atomic_store(&s->cpu, (uint64_t)cpu.tv_sec * 1000000000u + (uint64_t)cpu.tv_nsec);
+            atomic_store(&s->number, n + 1);
+            atomic_store(&sampled, n + 1);
+        }
+        nanosleep(&pause, NULL);
+    }
+    return NULL;
+}
+
+static PyObject *py_cpu_watch(PyObject *self, PyObject *nothing)
+{
+    pthread_t thread;
+    sigset_t all, before;
+    (void)self, (void)nothing;
+    if (sampler == getpid())
+        Py_RETURN_NONE;
+    sampler = getpid(); /* a forked child has no such thread */
+    atomic_store(&sampled, 0);
+    sigfillset(&all); /* the program's signals are for its own threads */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (pthread_create(&thread, NULL, sample_cpu, NULL) == 0)
+        pthread_detach(thread);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    Py_RETURN_NONE;
+}
+
+/* Sample n, if it is still there. */
+static int sample_at(uint64_t n, uint64_t *at, uint64_t *cpu)
+{
+    struct cpu_sample *s = &samples[n % SAMPLES];
+    if (atomic_load(&s->number) != n + 1)
+        return 0;
+    *at = atomic_load(&s->at);
+    *cpu = atomic_load(&s->cpu);
+    return atomic_load(&s->number) == n + 1;
+}
+
+static PyObject *py_cpu_at(PyObject *self, PyObject *when)
+{
+    uint64_t want = PyLong_AsUnsignedLongLong(when), n = atomic_load(&sampled), at, cpu, later = 0, later_cpu = 0;
+    (void)self;
+    if (PyErr_Occurred())
+        return NULL;
+    for (uint64_t left = SAMPLES - 1; n-- > 0 && left-- > 0 && sample_at(n, &at, &cpu); later = at, later_cpu = cpu) {
+        if (at > want)
+            continue;
+        if (later > at) /* between two samples */
+            cpu += (uint64_t)((double)(want - at) / (double)(later - at) * (double)(later_cpu - cpu));
+        return PyLong_FromUnsignedLongLong(cpu);
+    }
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
+    {"cpu_watch", py_cpu_watch, METH_NOARGS, "From now on cpu_at() can tell."},
+    {"cpu_at", py_cpu_at, METH_O,
+     "CPU time of the process at a time stamp of now(), in ns; None if nobody looked then."},
     {"cpu_delay", py_cpu_delay, METH_NOARGS, "Nanoseconds that this thread could have run and had no CPU, so far."},
     {"note", py_note, METH_O, "Tells `millrace trace` what was instrumented."},
     {"active", py_active, METH_NOARGS, "True while the tracer records."},

@@ -64,7 +64,7 @@ def wait_ends(begun, args):
         pass
 
 
-def _ticks(ns):
+def ticks(ns):
     """Nanoseconds in the tracer's clock."""
     passed = time.perf_counter_ns() - _zero[1]
     return int(ns * (now() - _zero[0]) / passed) if passed > 0 else 0
@@ -81,7 +81,7 @@ def look():
 
 def _tell(first, last, end, said):
     try:
-        idle = _ticks(first.elapsed_time(last) * 1e6)
+        idle = ticks(first.elapsed_time(last) * 1e6)
     except Exception:  # the program has changed the stream's device in between, say: nothing is known of this wait
         return
     span("accelerator", "idle", max(end - max(idle, 0), 1), said, end)

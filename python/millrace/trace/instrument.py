@@ -9,6 +9,7 @@ import functools
 import os
 import sys
 import threading
+from time import monotonic_ns
 
 from . import _trace, fn, now, span
 
@@ -273,7 +274,7 @@ def _saving(original, label):
         finally:
             if begin:
                 span("checkpoint", label, begin, None)
-                _saved.at = now()
+                _saved.at = monotonic_ns()
 
     return functools.update_wrapper(traced, original)
 
@@ -283,15 +284,15 @@ def _behind_save(*names):
 
     def behind(original, name):
         def traced(*args, **kwargs):
-            at = getattr(_saved, "at", 0)
-            begin = now() if at else 0
-            if not begin or begin - at > BEHIND:
+            at = getattr(_saved, "at", None)
+            begin = now() if at is not None and monotonic_ns() - at < BEHIND else 0
+            if not begin:
                 return original(*args, **kwargs)
             try:
                 return original(*args, **kwargs)
             finally:
                 span("checkpoint", "os." + name, begin, None)
-                _saved.at = now()
+                _saved.at = monotonic_ns()
 
         return functools.update_wrapper(traced, original)
 
@@ -355,6 +356,9 @@ PATCHES = {
     "PIL.WebPImagePlugin": _pil_load("WebPImageFile"),
     "PIL.AvifImagePlugin": _pil_load("AvifImageFile"),
     "tensorflow.python.data.ops.iterator_ops": _pipeline("tensorflow"),
+    "tensorflow.python.eager.polymorphic_function.polymorphic_function": _pipeline("tensorflow_function"),
+    "tensorflow.python.eager.def_function": _pipeline("tensorflow_function"),
+    "tensorflow.python.eager.backprop": _pipeline("tensorflow_gradients"),
     "tensorflow.python.checkpoint.checkpoint": _methods("Checkpoint", "checkpoint", ("save", "restore", "write", "read"), "tf.Checkpoint"),
     "grain._src.python.data_loader": _pipeline("grain_loader"),
     "grain._src.python.dataset.dataset": _pipeline("grain_dataset"),

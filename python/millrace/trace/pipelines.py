@@ -10,7 +10,7 @@ import functools
 import threading
 from time import process_time_ns, thread_time_ns
 
-from . import cpu, now, span
+from . import compiled_waits, cpu, now, span
 
 _here = threading.local()  # inside: this thread waits already; begin: since when a worker process is at its element
 
@@ -49,11 +49,32 @@ def _waiting(original, label):
 
 
 def tensorflow(module, put):
-    """tensorflow.python.data.ops.iterator_ops, when it runs eagerly: in a compiled function nobody sees the wait."""
+    """tensorflow.python.data.ops.iterator_ops: eagerly a wait, in a graph that is being built something to put stamps around."""
     owner = getattr(module, "OwnedIterator", None)
+    eager = getattr(getattr(module, "context", None), "executing_eagerly", lambda: True)
+
+    def change(name, original):
+        waits = _waiting(original, "OwnedIterator")
+
+        @functools.wraps(original)
+        def traced(self, *args, **kwargs):
+            if eager():
+                return waits(self, *args, **kwargs)
+            return compiled_waits.in_graph(original, self, args, kwargs)
+
+        put(owner, name, traced)
+
     for name in ("__next__", "get_next"):
         if owner is not None and name in owner.__dict__:
-            put(owner, name, _waiting(owner.__dict__[name], "OwnedIterator"))
+            change(name, owner.__dict__[name])
+
+
+def tensorflow_function(module, put):
+    compiled_waits.function(module, put)
+
+
+def tensorflow_gradients(module, put):
+    compiled_waits.gradients(module, put)
 
 
 def grain_loader(module, put):
