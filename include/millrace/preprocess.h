@@ -1,15 +1,15 @@
 /* Preprocessing of pictures, for real: what a training job does between decoding a sample and handing it to the
  * accelerator.
  *
- *   decoded picture ──> crop ──> resize (bilinear) ──> crop ──> flip ──> normalise to float32, or bytes ──> rows of
- * pixels or planes
+ *   decoded picture ──> crop ──> resize ──> crop ──> flip ──> normalise to float32, or bytes ──> rows of pixels or
+ * planes
  *
  * All of it happens in one pass over the output, so nothing of the size of a picture is written in between. Sizes are
- * reduced by the area-aware bilinear filter (a triangle as wide as the reduction), as Pillow and torchvision do on
- * pictures; results differ from theirs by rounding only, because the intermediate values are not rounded here.
+ * reduced by filters as wide as the reduction, as Pillow and torchvision do on pictures; results differ from theirs by
+ * rounding only, because the intermediate values are not rounded here.
  *
- * What is drawn at random (place and size of the crop, flip) is a pure function of (seed, epoch, sample): every run,
- * with any number of threads and ranks and after any resume, makes the same pictures.
+ * What is drawn at random (place and size of the crop, flip, filter) is a pure function of (seed, epoch, sample): every
+ * run, with any number of threads and ranks and after any resume, makes the same pictures.
  *
  *     struct mr_preprocess_params p;
  *     mr_preprocess_params_init(&p);
@@ -47,6 +47,18 @@ enum mr_crop {
                                width */
 };
 
+/* How a picture is resized: Pillow's filters of these names, which torchvision has, too (for its tensors bilinear and
+ * bicubic, with antialias). All but `nearest` grow with the reduction. */
+enum mr_filter {
+    MR_FILTER_BILINEAR, /* a triangle */
+    MR_FILTER_BICUBIC,  /* a = -0.5 */
+    MR_FILTER_NEAREST,  /* the pixel below the middle; nothing is blended */
+    MR_FILTER_BOX,
+    MR_FILTER_HAMMING,
+    MR_FILTER_LANCZOS, /* three lobes */
+    MR_FILTER_RANDOM,  /* bilinear or bicubic, drawn for each sample and epoch, as timm does */
+};
+
 struct mr_preprocess_params {
     enum mr_crop crop;
     uint32_t crop_height, crop_width;
@@ -77,6 +89,10 @@ struct mr_preprocess_params {
     uint32_t pad[4];
     bool pad_if_needed;
     uint8_t fill[MR_PREPROCESS_CHANNELS];
+    enum mr_filter filter; /* of the resize; bilinear */
+    /* Bicubic and Lanczos overshoot at edges. Values are clipped to those of bytes, as where pictures are resized;
+     * true: not with to_float, as where float tensors are. */
+    bool overshoot;
 };
 void mr_preprocess_params_init(struct mr_preprocess_params *p);
 
@@ -108,6 +124,7 @@ struct mr_preprocess_plan {
     /* What is delivered has the size of `place`; the result lies at its top and left (before a flip), the rest is
      * filled. */
     struct mr_rect place;
+    enum mr_filter filter; /* never MR_FILTER_RANDOM */
 };
 /* For a picture of this size. Pure. MR_E_USAGE for a picture smaller than a crop, MR_E_LIMIT for sides beyond the
  * largest. */

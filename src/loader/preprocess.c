@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "loader/preprocess_kernels.h"
 #include "loader/preprocess_part.h"
+#include "loader/preprocess_weights.h"
 
 #include <errno.h>
 #include <math.h>
@@ -17,16 +18,10 @@
 
 #define DRAWS 64u /* per sample and epoch, at most */
 
-struct axis {
-    int32_t *start, *count;
-    float *weight;
-    size_t pixels, width; /* room */
-};
-
 struct mr_preprocess {
     struct mr_preprocess_params p;
     const struct mr_preprocess_kernels *k;
-    struct axis x, y;
+    struct mr_axis x, y;
     float *row;
     size_t row_cap;
     uint8_t *rgb; /* a picture that had another number of channels */
@@ -77,6 +72,8 @@ static int check(const struct mr_preprocess_params *p, struct mr_error *err)
                               p->scale_min, p->scale_max);
     if (!(p->ratio_min > 0 && p->ratio_min <= p->ratio_max && p->ratio_max <= 1e6))
         return mr_error_plain(err, MR_E_USAGE, "aspect ratios from %g to %g make no sense", p->ratio_min, p->ratio_max);
+    if ((unsigned)p->filter > MR_FILTER_RANDOM)
+        return mr_error_plain(err, MR_E_USAGE, "there is no resize filter %d", (int)p->filter);
     if (!(p->flip >= 0 && p->flip <= 1))
         return mr_error_plain(err, MR_E_USAGE, "a probability lies between 0 and 1, not at %g", p->flip);
     for (unsigned c = 0; c < MR_PREPROCESS_CHANNELS; c++)
@@ -107,19 +104,12 @@ int mr_preprocess_create(const struct mr_preprocess_params *p, struct mr_preproc
     return 0;
 }
 
-static void free_axis(struct axis *a)
-{
-    free(a->start);
-    free(a->count);
-    free(a->weight);
-}
-
 void mr_preprocess_free(struct mr_preprocess *x)
 {
     if (!x)
         return;
-    free_axis(&x->x);
-    free_axis(&x->y);
+    mr_axis_done(&x->x);
+    mr_axis_done(&x->y);
     free(x->row);
     free(x->rgb);
     free(x);
@@ -306,53 +296,14 @@ static int cut_last(const struct mr_preprocess *x, uint64_t epoch, uint64_t id, 
     return 0;
 }
 
-/* One direction of a resize: `length` source pixels from `start` on, of which `limit` may be used, become `to`. Pixels
- * are counted from source pixel `origin`; start and length are whole numbers unless the source is a reduced picture. */
-struct line {
-    double start, length;
-    int64_t origin, limit;
-    uint32_t to;
-};
-
-static struct line line_of(uint32_t at, uint32_t length, uint32_t to, unsigned shrink)
-{
-    if (shrink <= 1)
-        return (struct line){.length = length, .origin = at, .limit = length, .to = to};
-    int64_t origin = at / shrink, end = (at + length + shrink - 1) / shrink;
-    return (struct line){.start = (double)at / shrink - (double)origin,
-                         .length = (double)length / shrink,
-                         .origin = origin,
-                         .limit = end - origin,
-                         .to = to};
-}
-
-/* Source pixels [*first, *last) that make pixel i of a line: a triangle around the pixel's middle, as wide as the
- * reduction but never narrower than the distance of two pixels. */
-static double reach(const struct line *l, uint32_t i, int64_t *first, int64_t *last)
-{
-    double scale = l->length / l->to, support = MR_MAX(scale, 1.0), middle = l->start + (i + 0.5) * scale;
-    *first = MR_MAX((int64_t)(middle - support + 0.5), 0);
-    *last = MR_MIN((int64_t)(middle + support + 0.5), l->limit);
-    return middle;
-}
-
-static void needed(const struct line *l, uint32_t start, uint32_t n, uint32_t *at, uint32_t *len)
-{
-    int64_t low, high, other;
-    reach(l, start, &low, &other);
-    reach(l, start + n - 1, &other, &high);
-    *at = (uint32_t)(l->origin + low);
-    *len = (uint32_t)(high - low);
-}
-
 /* The pixels that the result is made of, in a picture reduced by `shrink`. */
 static struct mr_rect needed_part(const struct mr_preprocess_plan *plan, unsigned shrink)
 {
-    struct line y = line_of(plan->from.top, plan->from.height, plan->height, shrink);
-    struct line x = line_of(plan->from.left, plan->from.width, plan->width, shrink);
+    struct mr_line y = mr_line_of(plan->from.top, plan->from.height, plan->height, shrink, plan->filter);
+    struct mr_line x = mr_line_of(plan->from.left, plan->from.width, plan->width, shrink, plan->filter);
     struct mr_rect out;
-    needed(&y, plan->result.top, plan->result.height, &out.top, &out.height);
-    needed(&x, plan->result.left, plan->result.width, &out.left, &out.width);
+    mr_line_needed(&y, plan->result.top, plan->result.height, &out.top, &out.height);
+    mr_line_needed(&x, plan->result.left, plan->result.width, &out.left, &out.width);
     return out;
 }
 
@@ -382,6 +333,9 @@ int mr_preprocess_plan(const struct mr_preprocess *x, uint64_t epoch, uint64_t i
     if ((rc = cut_last(x, epoch, id, (struct size){out->height, out->width}, out, err)))
         return rc;
     out->flip = x->p.flip > 0 && draw(x, epoch, id, 0) < x->p.flip;
+    out->filter = x->p.filter;
+    if (out->filter == MR_FILTER_RANDOM)
+        out->filter = draw(x, epoch, id, 1) < 0.5 ? MR_FILTER_BILINEAR : MR_FILTER_BICUBIC;
     if (out->from.height == out->height && out->from.width == out->width) {
         out->need = out->result;
         out->need.top += out->from.top;
@@ -390,69 +344,6 @@ int mr_preprocess_plan(const struct mr_preprocess *x, uint64_t epoch, uint64_t i
     }
     out->need = needed_part(out, 1);
     return 0;
-}
-
-/* ---- weights ---- */
-
-static int grow_axis(struct axis *a, size_t pixels, size_t width)
-{
-    if (pixels <= a->pixels && width <= a->width)
-        return 0;
-    pixels = MR_MAX(pixels, a->pixels);
-    width = MR_MAX(width, a->width);
-    free_axis(a);
-    *a = (struct axis){.start = calloc(pixels, sizeof(int32_t)),
-                       .count = calloc(pixels, sizeof(int32_t)),
-                       .weight = calloc(pixels * width, sizeof(float)),
-                       .pixels = pixels,
-                       .width = width};
-    if (a->start && a->count && a->weight)
-        return 0;
-    free_axis(a);
-    *a = (struct axis){0};
-    return -ENOMEM;
-}
-
-/* Weights of n pixels of the result from `begin` on; starts count from source pixel `origin`. */
-static int weigh(struct axis *a, const struct line *l, uint32_t begin, uint32_t n, uint32_t origin, bool mirrored)
-{
-    double support = MR_MAX(l->length / l->to, 1.0);
-    int rc = grow_axis(a, n, (size_t)(2 * ceil(support)) + 1);
-    for (uint32_t i = 0; rc == 0 && i < n; i++) {
-        int64_t first, last;
-        double middle = reach(l, begin + i, &first, &last), sum = 0;
-        uint32_t at = mirrored ? n - 1 - i : i;
-        float *w = a->weight + at * a->width;
-        for (int64_t k = first; k < last; k++)
-            sum += MR_MAX(0.0, 1 - fabs(((double)k + 0.5 - middle) / support));
-        for (int64_t k = first; k < last; k++)
-            w[k - first] = (float)(MR_MAX(0.0, 1 - fabs(((double)k + 0.5 - middle) / support)) / sum);
-        a->start[at] = (int32_t)(l->origin + first - origin);
-        a->count[at] = (int32_t)(last - first);
-    }
-    return rc;
-}
-
-/* Gives every pixel as many taps as the one with most has, with weights of 0, inside `limit` source pixels: loops of
- * one length need no branch that nobody can predict. Returns how many, or 0: not possible. */
-static int32_t even_out(struct axis *a, uint32_t n, uint32_t limit)
-{
-    int32_t most = 0;
-    for (uint32_t i = 0; i < n; i++)
-        most = MR_MAX(most, a->count[i]);
-    if ((uint32_t)most > limit || (size_t)most > a->width)
-        return 0;
-    for (uint32_t i = 0; i < n; i++) {
-        float *w = a->weight + i * a->width;
-        int32_t have = a->count[i], back = MR_MAX(a->start[i] + most - (int32_t)limit, 0);
-        memmove(w + back, w, (size_t)have * sizeof(*w));
-        for (int32_t t = 0; t < most; t++)
-            if (t < back || t >= back + have)
-                w[t] = 0;
-        a->start[i] -= back;
-        a->count[i] = most;
-    }
-    return most;
 }
 
 /* ---- making the result ---- */
@@ -468,7 +359,8 @@ static void place_row(const struct mr_preprocess *x, void *dst, const struct mr_
                                .pixel_step = x->p.planar ? 1 : channels,
                                .channel_step = x->p.planar ? (size_t)(height * width) : 1,
                                .scale = x->p.to_float ? x->scale : NULL,
-                               .bias = x->bias};
+                               .bias = x->bias,
+                               .clip = !x->p.overshoot};
 }
 
 static void take_over(const struct mr_preprocess *x, const struct picture *in, const struct mr_preprocess_plan *plan,
@@ -504,11 +396,11 @@ static int grow(void **room, size_t *cap, size_t need)
 static int resize(struct mr_preprocess *x, const struct picture *in, const struct mr_preprocess_plan *plan, void *dst)
 {
     const struct mr_rect *r = &plan->result, *need = &plan->need;
-    const struct line lx = line_of(plan->from.left, plan->from.width, plan->width, in->shrink),
-                      ly = line_of(plan->from.top, plan->from.height, plan->height, in->shrink);
+    const struct mr_line lx = mr_line_of(plan->from.left, plan->from.width, plan->width, in->shrink, plan->filter),
+                         ly = mr_line_of(plan->from.top, plan->from.height, plan->height, in->shrink, plan->filter);
     size_t values = (size_t)need->width * in->channels; /* the last pixel is read four channels wide */
-    if (weigh(&x->x, &lx, r->left, r->width, need->left, plan->flip) < 0 ||
-        weigh(&x->y, &ly, r->top, r->height, need->top, false) < 0 ||
+    if (mr_axis_weigh(&x->x, &lx, r->left, r->width, need->left, plan->flip) < 0 ||
+        mr_axis_weigh(&x->y, &ly, r->top, r->height, need->top, false) < 0 ||
         grow((void **)&x->row, &x->row_cap, (values + 4) * sizeof(float)) < 0)
         return -ENOMEM;
     memset(x->row + values, 0, 4 * sizeof(float));
@@ -516,7 +408,7 @@ static int resize(struct mr_preprocess *x, const struct picture *in, const struc
                                  .count = x->x.count,
                                  .weight = x->x.weight,
                                  .width = x->x.width,
-                                 .each = even_out(&x->x, r->width, need->width)};
+                                 .each = mr_axis_even_out(&x->x, r->width, need->width)};
     const size_t stride = (size_t)in->width * in->channels;
     const uint8_t *corner =
         in->pixels + (size_t)(need->top - in->top) * stride + (size_t)(need->left - in->left) * in->channels;
@@ -565,6 +457,10 @@ static int look_at(const struct mr_sample *s, uint64_t id, struct picture *out, 
                   s->dims[0] >= 1 && s->dims[1] >= 1 && s->dims[0] <= MR_PREPROCESS_SIDE_MAX &&
                   s->dims[1] <= MR_PREPROCESS_SIDE_MAX;
     if (!shaped || strcmp(s->dtype, "u1") != 0 || s->bytes != s->dims[0] * s->dims[1] * channels) {
+        if (shaped && strcmp(s->dtype, "u2") == 0) {
+            mr_error_plain(err, MR_E_USAGE, "sample %llu is a picture with 16 bits per value", (unsigned long long)id);
+            return mr_error_hint(err, "convert it to 8 bits; how dark 16 bits become is for you to say"), MR_E_USAGE;
+        }
         mr_error_plain(err, MR_E_USAGE, "sample %llu is no picture to preprocess: %u axes of '%s', %zu bytes",
                        (unsigned long long)id, s->n_dims, s->dtype, s->bytes);
         return mr_error_hint(err, "want unsigned bytes, height x width or height x width x channels; 'millrace show' "

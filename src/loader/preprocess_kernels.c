@@ -7,6 +7,7 @@
 
 #include "base/common.h"
 
+#include <float.h>
 #include <string.h>
 
 #if defined(__GNUC__) && !defined(__clang__)
@@ -57,6 +58,13 @@ INLINE v4f sum_taps(const float *at, const float *w, unsigned channels, int32_t 
     return sum;
 }
 
+INLINE v4f between(v4f v, float low, float high)
+{
+    v4f lows = {low, low, low, low}, highs = {high, high, high, high};
+    v4i below = v<lows, above = v> highs; /* a comparison is a mask */
+    return (v4f)(((v4i)v & ~(below | above)) | ((v4i)lows & below) | ((v4i)highs & above));
+}
+
 /* With `each` a constant the loop over the taps is unrolled and no branch depends on the data. */
 INLINE void make_floats(const float *row, unsigned channels, const struct mr_taps *taps, size_t pixels,
                         const struct mr_row_out *out, int32_t each)
@@ -64,6 +72,7 @@ INLINE void make_floats(const float *row, unsigned channels, const struct mr_tap
     const size_t pixel_step = out->pixel_step, channel_step = out->channel_step;
     float *to = out->at;
     v4f scale = {0}, bias = {0};
+    const float low = out->clip ? 0 : -FLT_MAX, high = out->clip ? 255 : FLT_MAX;
     for (unsigned c = 0; c < channels; c++) {
         scale[c] = out->scale[c];
         bias[c] = out->bias[c];
@@ -71,7 +80,7 @@ INLINE void make_floats(const float *row, unsigned channels, const struct mr_tap
     for (size_t x = 0; x < pixels; x++) {
         v4f v = sum_taps(row + (size_t)taps->start[x] * channels, taps->weight + x * taps->width, channels,
                          each ? each : taps->count[x]);
-        v = v * scale + bias;
+        v = between(v, low, high) * scale + bias;
         for (unsigned c = 0; c < channels; c++)
             to[x * pixel_step + c * channel_step] = v[c];
     }
@@ -110,6 +119,8 @@ INLINE void make_pixels(const float *row, unsigned channels, const struct mr_tap
     case 3: make_pixels_of(row, channels, taps, pixels, out, 3); break;
     case 4: make_pixels_of(row, channels, taps, pixels, out, 4); break;
     case 5: make_pixels_of(row, channels, taps, pixels, out, 5); break;
+    case 6: make_pixels_of(row, channels, taps, pixels, out, 6); break;
+    case 7: make_pixels_of(row, channels, taps, pixels, out, 7); break;
     default: make_pixels_of(row, channels, taps, pixels, out, taps->each);
     }
 }

@@ -2,10 +2,12 @@
 #ifndef MR_LOADER_PREPROCESS_KERNELS_H
 #define MR_LOADER_PREPROCESS_KERNELS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* Which source pixels make a pixel of the result, along one axis: taps[i] weights, which sum to 1, from start[i] on. */
+/* Which source pixels make a pixel of the result, along one axis: count[i] weights, which sum to 1, from start[i] on.
+ */
 struct mr_taps {
     const int32_t *start, *count;
     const float *weight; /* width weights per pixel */
@@ -18,6 +20,7 @@ struct mr_row_out {
     void *at;
     size_t pixel_step, channel_step;
     const float *scale, *bias; /* float: value * scale[c] + bias[c]; NULL: bytes, rounded */
+    bool clip; /* floats: what lies outside of 0 to 255 before that is moved to its end; bytes always are */
 };
 
 struct mr_preprocess_kernels {

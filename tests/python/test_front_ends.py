@@ -188,7 +188,7 @@ def odd_pictures():
 
 def deep_pictures_are_refused():
     save("deep.png", Image.fromarray((np.arange(1200, dtype=np.uint16) * 50).reshape(30, 40)))
-    raises(ValueError, "sample 0 is no picture to preprocess: 3 axes of 'u2'", list, Loader(only("deep.png"), 1, pictures=MIDDLE))
+    raises(ValueError, "sample 0 is a picture with 16 bits per value", list, Loader(only("deep.png"), 1, pictures=MIDDLE))
 
 
 def small_pictures_and_large_batches():

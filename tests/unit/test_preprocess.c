@@ -30,22 +30,43 @@ static struct mr_sample picture(uint32_t height, uint32_t width, uint32_t channe
                               .dims = {height, width, channels}};
 }
 
-static double triangle(double from, double to, uint32_t i, uint32_t k)
+/* The filters by their textbook formulas. */
+static double filter_at(enum mr_filter f, double x)
 {
-    double scale = from / to, support = scale > 1 ? scale : 1, d = fabs((k + 0.5 - (i + 0.5) * scale) / support);
-    return d < 1 ? 1 - d : 0;
+    const double d = fabs(x), px = M_PI * x;
+    switch (f) {
+    case MR_FILTER_BICUBIC:
+        return d < 1 ? 1.5 * d * d * d - 2.5 * d * d + 1 : d < 2 ? -0.5 * d * d * d + 2.5 * d * d - 4 * d + 2 : 0;
+    case MR_FILTER_BOX: return x > -0.5 && x <= 0.5;
+    case MR_FILTER_HAMMING: return d == 0 ? 1 : d < 1 ? sin(px) / px * (0.54 + 0.46 * cos(px)) : 0;
+    case MR_FILTER_LANCZOS: return d == 0 ? 1 : d < 3 ? 3 * sin(px) * sin(px / 3) / (px * px) : 0;
+    default: return d < 1 ? 1 - d : 0;
+    }
+}
+
+/* How much of source pixel k is in pixel i; sums are not 1 yet. */
+static double share(enum mr_filter f, uint32_t from, uint32_t to, uint32_t i, uint32_t k)
+{
+    double scale = (double)from / to, middle = (i + 0.5) * scale;
+    if (f == MR_FILTER_NEAREST) {
+        middle = 0.5 * scale; /* added up, as Pillow does */
+        for (uint32_t n = 0; n < i; n++)
+            middle += scale;
+        return k == (uint32_t)middle;
+    }
+    return filter_at(f, (k + 0.5 - middle) / (scale > 1 ? scale : 1));
 }
 
 /* One value of the resized part [top, left, height, width] of the picture. */
-static double reference(const struct mr_sample *s, const uint32_t part[4], uint32_t height, uint32_t width, uint32_t y,
-                        uint32_t x, uint32_t c)
+static double reference(const struct mr_sample *s, enum mr_filter f, const uint32_t part[4], uint32_t height,
+                        uint32_t width, uint32_t y, uint32_t x, uint32_t c)
 {
     double sum = 0, weights = 0;
     const uint8_t *p = s->data;
     for (uint32_t j = 0; j < part[2]; j++) {
-        double down = triangle(part[2], height, y, j);
-        for (uint32_t i = 0; down > 0 && i < part[3]; i++) {
-            double w = down * triangle(part[3], width, x, i);
+        double down = share(f, part[2], height, y, j);
+        for (uint32_t i = 0; down != 0 && i < part[3]; i++) {
+            double w = down * share(f, part[3], width, x, i);
             sum += w * p[((part[0] + j) * s->dims[1] + part[1] + i) * s->dims[2] + c];
             weights += w;
         }
@@ -87,7 +108,9 @@ static void check_all_outputs(struct mr_preprocess_params p, const struct mr_sam
         for (uint32_t y = 0; y < height; y++)
             for (uint32_t i = 0; i < width; i++)
                 for (uint32_t c = 0; c < channels; c++) {
-                    double want = reference(s, part, height, width, y, flip ? width - 1 - i : i, c);
+                    double want = reference(s, p.filter, part, height, width, y, flip ? width - 1 - i : i, c);
+                    if (!p.overshoot || !p.to_float)
+                        want = MR_MIN(MR_MAX(want, 0), 255);
                     size_t at =
                         p.planar ? ((size_t)c * height + y) * width + i : ((size_t)y * width + i) * channels + c;
                     double have = p.to_float ? ((double)made_floats[at] * (double)p.stdev[c] + (double)p.mean[c]) * 255
@@ -106,18 +129,21 @@ static void resizing_equals_the_reference(void **state)
     static const uint32_t sizes[][4] = {{40, 30, 20, 15}, {40, 30, 17, 29}, {9, 11, 25, 31},
                                         {1, 1, 5, 7},     {50, 3, 1, 1},    {33, 64, 32, 63},
                                         {64, 64, 8, 8},   {20, 20, 20, 10}, {20, 20, 10, 20}};
-    for (unsigned i = 0; i < MR_ARRAY_LEN(sizes); i++)
+    for (unsigned i = 0; i < MR_ARRAY_LEN(sizes) * MR_FILTER_RANDOM; i++)
         for (uint32_t channels = 1; channels <= 4; channels++)
             for (int flip = 0; flip < 2; flip++) {
-                struct mr_sample s = picture(sizes[i][0], sizes[i][1], channels, i);
+                const uint32_t *size = sizes[i % MR_ARRAY_LEN(sizes)];
+                struct mr_sample s = picture(size[0], size[1], channels, i);
                 struct mr_preprocess_params p;
                 mr_preprocess_params_init(&p);
-                p.height = sizes[i][2];
-                p.width = sizes[i][3];
+                p.filter = (enum mr_filter)(i / MR_ARRAY_LEN(sizes));
+                p.overshoot = channels & 1;
+                p.height = size[2];
+                p.width = size[3];
                 p.flip = flip;
                 p.mean[0] = 0.485f, p.mean[1] = 0.456f, p.mean[2] = 0.406f;
                 p.stdev[0] = 0.229f, p.stdev[1] = 0.224f, p.stdev[2] = 0.225f;
-                check_all_outputs(p, &s, (const uint32_t[]){0, 0, sizes[i][0], sizes[i][1]}, flip);
+                check_all_outputs(p, &s, (const uint32_t[]){0, 0, size[0], size[1]}, flip);
             }
 }
 
@@ -138,6 +164,64 @@ static void the_center_is_cut_out_and_resized(void **state)
             p.width = 40;
             check_all_outputs(p, &s, (const uint32_t[]){8, 9, 20, 31}, flip);
         }
+}
+
+/* Only the pixels that the result needs are looked at, at every border and in the middle. */
+static void parts_of_a_resized_picture_equal_the_whole(void **state)
+{
+    (void)state;
+    struct mr_sample s = picture(61, 47, 3, 8);
+    static uint8_t whole[SIDE_MAX * SIDE_MAX * 3], part[SIDE_MAX * SIDE_MAX * 3];
+    for (int f = 0; f < MR_FILTER_RANDOM; f++)
+        for (uint32_t side = 5; side <= 60; side += 11) { /* of the shorter side: huge reductions and enlargements */
+            struct mr_preprocess_params p;
+            mr_preprocess_params_init(&p);
+            p.filter = (enum mr_filter)f;
+            p.height = p.width = side;
+            struct mr_preprocess *x = must_create(&p);
+            must_run(x, 0, 0, &s, whole, sizeof whole);
+            mr_preprocess_free(x);
+            p.last_crop = MR_CROP_RANDOM;
+            p.last_height = side / 2, p.last_width = 1 + side / 3;
+            x = must_create(&p);
+            for (uint64_t id = 0; id < 40; id++) {
+                struct mr_preprocess_plan plan;
+                struct mr_error err;
+                assert_int_equal(mr_preprocess_plan(x, 0, id, 61, 47, &plan, &err), 0);
+                must_run(x, 0, id, &s, part, sizeof part);
+                assert_true(plan.need.top + plan.need.height <= 61 && plan.need.left + plan.need.width <= 47);
+                for (uint32_t y = 0; y < p.last_height; y++)
+                    assert_memory_equal(part + (size_t)y * p.last_width * 3,
+                                        whole + ((plan.result.top + y) * side + plan.result.left) * 3,
+                                        (size_t)p.last_width * 3);
+            }
+            mr_preprocess_free(x);
+        }
+}
+
+static void a_random_filter_is_drawn_once_per_sample_and_epoch(void **state)
+{
+    (void)state;
+    struct mr_preprocess_params p;
+    struct mr_preprocess_plan a, b;
+    struct mr_error err;
+    unsigned cubic = 0, changed = 0;
+    mr_preprocess_params_init(&p);
+    p.height = p.width = 8;
+    p.filter = MR_FILTER_RANDOM;
+    struct mr_preprocess *x = must_create(&p);
+    for (uint64_t id = 0; id < 4000; id++) {
+        assert_int_equal(mr_preprocess_plan(x, 1, id, 20, 20, &a, &err), 0);
+        assert_true(a.filter == MR_FILTER_BILINEAR || a.filter == MR_FILTER_BICUBIC);
+        cubic += a.filter == MR_FILTER_BICUBIC;
+        assert_int_equal(mr_preprocess_plan(x, 2, id, 20, 20, &b, &err), 0);
+        changed += a.filter != b.filter;
+        assert_int_equal(mr_preprocess_plan(x, 1, id, 20, 20, &b, &err), 0);
+        assert_int_equal(a.filter, b.filter);
+    }
+    assert_in_range(cubic, 1800, 2200); /* deviation 32 */
+    assert_in_range(changed, 1800, 2200);
+    mr_preprocess_free(x);
 }
 
 static void two_axes_are_one_channel(void **state)
@@ -255,6 +339,8 @@ static void bad_parameters_are_refused(void **state)
     assert_int_equal(mr_preprocess_create(&p, &x, &err), MR_E_USAGE);
     p = good, p.crop = MR_CROP_RANDOM_RESIZED;
     assert_int_equal(mr_preprocess_create(&p, &x, &err), MR_E_USAGE);
+    p = good, p.filter = (enum mr_filter)7;
+    assert_int_equal(mr_preprocess_create(&p, &x, &err), MR_E_USAGE);
     p = good, p.flip = 1.5;
     assert_int_equal(mr_preprocess_create(&p, &x, &err), MR_E_USAGE);
     p = good, p.flip = NAN;
@@ -301,6 +387,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(resizing_equals_the_reference),
         cmocka_unit_test(the_center_is_cut_out_and_resized),
+        cmocka_unit_test(parts_of_a_resized_picture_equal_the_whole),
+        cmocka_unit_test(a_random_filter_is_drawn_once_per_sample_and_epoch),
         cmocka_unit_test(two_axes_are_one_channel),
         cmocka_unit_test(random_crops_are_drawn_from_everywhere_once_per_sample_and_epoch),
         cmocka_unit_test(random_sizes_keep_their_bounds),
