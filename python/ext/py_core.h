@@ -51,7 +51,7 @@ PyObject *raise_error(struct core_state *state, const struct mr_error *err);
 /* A dict of numbers by the names of struct mr_preprocess_params. 0, or -1 with an exception. */
 int take_preprocess(PyObject *dict, uint64_t seed, struct mr_preprocess_params *p);
 /* What becomes of n pictures of these sizes (height, width): bytes of PLAN_FIELDS int32 each. */
-#define PLAN_FIELDS 17
+#define PLAN_FIELDS 18
 PyObject *make_plans(struct core_state *state, const struct mr_preprocess *x, uint64_t epoch, const uint64_t *ids,
                      const uint32_t *sizes, Py_ssize_t n);
 

@@ -451,7 +451,7 @@ static PyMethodDef loader_methods[] = {
      "left, height and width of what is needed and of what is cut out; height and width that this is resized to; top "
      "and "
      "left of the result in that; is it flipped; top and left of the result in what is delivered; its height and "
-     "width."},
+     "width; the filter (0 bilinear, 1 bicubic)."},
     {"skipped", loader_skipped, METH_NOARGS, "(number of samples left out, why the first one was or None)."},
     {"stats", loader_stats, METH_NOARGS, "What the loader has done, as a dict."},
     {"tier_stats", loader_tier_stats, METH_NOARGS, "What its tiers have done, as a dict; None without tiers."},

@@ -30,7 +30,7 @@ int take_preprocess(PyObject *dict, uint64_t seed, struct mr_preprocess_params *
 {
     mr_preprocess_params_init(p);
     double crop = 0, crop_h = 0, crop_w = 0, h = 0, w = 0, to_float = 0, planar = 0, shorter = 0, last = 0, last_h = 0,
-           last_w = 0, rgb = 0, fast = 0, if_needed = 0;
+           last_w = 0, rgb = 0, fast = 0, if_needed = 0, filter = 0, overshoot = 0;
     const struct {
         const char *key;
         double *to;
@@ -48,6 +48,8 @@ int take_preprocess(PyObject *dict, uint64_t seed, struct mr_preprocess_params *
                    {"rgb", &rgb},
                    {"fast", &fast},
                    {"pad_if_needed", &if_needed},
+                   {"filter", &filter},
+                   {"overshoot", &overshoot},
                    {"flip", &p->flip},
                    {"scale_min", &p->scale_min},
                    {"scale_max", &p->scale_max},
@@ -78,6 +80,8 @@ int take_preprocess(PyObject *dict, uint64_t seed, struct mr_preprocess_params *
     p->rgb = rgb != 0;
     p->fast = fast != 0;
     p->pad_if_needed = if_needed != 0;
+    p->filter = (enum mr_filter)filter;
+    p->overshoot = overshoot != 0;
     p->seed = seed;
     return 0;
 }
@@ -86,9 +90,9 @@ int take_preprocess(PyObject *dict, uint64_t seed, struct mr_preprocess_params *
 static void write_plan(const struct mr_preprocess_plan *p, int32_t *out)
 {
     const uint32_t fields[PLAN_FIELDS] = {
-        p->need.top,    p->need.left,  p->need.height, p->need.width,    p->from.top,    p->from.left,
-        p->from.height, p->from.width, p->height,      p->width,         p->result.top,  p->result.left,
-        p->flip,        p->place.top,  p->place.left,  p->result.height, p->result.width};
+        p->need.top,    p->need.left,  p->need.height, p->need.width,    p->from.top,     p->from.left,
+        p->from.height, p->from.width, p->height,      p->width,         p->result.top,   p->result.left,
+        p->flip,        p->place.top,  p->place.left,  p->result.height, p->result.width, p->filter};
     memcpy(out, fields, sizeof fields);
 }
 

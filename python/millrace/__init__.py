@@ -22,8 +22,8 @@ def home() -> str:
 
 
 def __getattr__(name: str) -> object:
-    if name in ("DataError", "version"):
+    if name in ("DataError", "version", "__version__"):
         from . import _core
 
-        return getattr(_core, name)
+        return getattr(_core, name.strip("_"))
     raise AttributeError(f"module 'millrace' has no attribute '{name}'")

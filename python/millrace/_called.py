@@ -5,6 +5,51 @@ from typing import Any, Callable, Deque, Iterator, List, Optional
 
 import torch
 from torch.utils.data import DataLoader as TorchLoader
+from torch.utils.data import Dataset
+
+from . import _core
+
+
+SKIPPED = (OSError, ValueError, SyntaxError, EOFError, RuntimeError)  # what decoders raise: Pillow's are the first three
+
+
+class Rows(List[Any]):
+    """Samples of a batch, and why others are not among them."""
+
+    def __init__(self, *rows: Any) -> None:
+        super().__init__(*rows)
+        self.bad: List[str] = []
+
+
+class Skipping(Dataset):
+    """A data set whose broken samples are left out of their batch."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitems__(self, indices: List[int]) -> Rows:
+        out = Rows()
+        for i in indices:
+            try:
+                out.append(self.dataset[i])
+            except SKIPPED as why:
+                out.bad.append(f"sample {i}: {type(why).__name__}: {why}")
+        return out
+
+
+class Telling:
+    """A collate function that tells why samples are missing: (batch, reasons)."""
+
+    def __init__(self, collate: Optional[Callable[[List[Any]], Any]]) -> None:
+        self.collate = collate or torch.utils.data.default_collate
+
+    def __call__(self, rows: Rows) -> Any:
+        if not rows:
+            raise _core.DataError(f"no sample of a batch can be read; the first: {rows.bad[0] if rows.bad else 'there is none'}")
+        return self.collate(list(rows)), rows.bad
 
 
 class Turn:
@@ -35,13 +80,22 @@ class Processes:
         return iter(self._loader)
 
 
+_MISSING = object()
+
+
 class _Batch:
     """One in the making: the thread that finishes its last sample puts it together."""
 
     def __init__(self, indices: List[int]) -> None:
         self.indices, self.samples = indices, [None] * len(indices)
         self.left, self.result, self.error = len(indices), None, None
+        self.bad: List[str] = []
         self.done = False
+
+    def rows(self) -> Rows:
+        out = Rows([sample for sample in self.samples if sample is not _MISSING])
+        out.bad = self.bad
+        return out
 
 
 class Threads:
@@ -49,8 +103,8 @@ class Threads:
     thread busy, not a batch of others. For code that gives up the interpreter's lock (most that reads, decodes or computes
     in C), or an interpreter without one."""
 
-    def __init__(self, dataset: Any, threads: int, ahead: int, collate: Callable[[List[Any]], Any], init: Optional[Callable[[int], None]]) -> None:
-        self.dataset, self.threads, self.ahead, self.collate, self.init = dataset, threads, ahead, collate, init
+    def __init__(self, dataset: Any, threads: int, ahead: int, collate: Callable[[Any], Any], init: Optional[Callable[[int], None]], skip: bool) -> None:
+        self.dataset, self.threads, self.ahead, self.collate, self.init, self.skip = dataset, threads, ahead, collate, init, skip
 
     def epoch(self, batches: List[List[int]], start: Optional[torch.Tensor]) -> Iterator[Any]:
         return _Epoch(_Run(self, batches))
@@ -91,13 +145,17 @@ class _Run:
     def finish(self, batch: _Batch, row: int, sample: Any, error: Optional[BaseException]) -> None:
         with self._changed:
             batch.samples[row] = sample
-            batch.error = batch.error or error
+            if self.owner.skip and isinstance(error, SKIPPED):
+                batch.samples[row] = _MISSING
+                batch.bad.append(f"sample {batch.indices[row]}: {type(error).__name__}: {error}")
+            else:
+                batch.error = batch.error or error
             batch.left -= 1
             if batch.left:
                 return
         try:
             if batch.error is None:
-                batch.result = self.owner.collate(batch.samples)
+                batch.result = self.owner.collate(batch.rows() if self.owner.skip else batch.samples)
         except BaseException as why:
             batch.error = why
         with self._changed:

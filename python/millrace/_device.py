@@ -2,7 +2,7 @@
 
 The native loader leaves the last rows of a batch as stored, inside the batch's own memory (`leave_stored`). A thread takes batches
 from it, hands those rows to the decoder that torchvision carries (nvJPEG on CUDA), and makes of them what the loader would have
-made: the crop and the flip of (seed, epoch, sample), resized with the same triangle filter. That is one launch of a kernel for all
+made: the crop and the flip of (seed, epoch, sample), resized with the same filter. That is one launch of a kernel for all
 rows of a batch (_kernel.py), since a training beside it needs the interpreter to launch its own. Without the kernel it is two
 products of matrices, rows of weights times pixels times columns of weights, with torch's own operators."""
 import contextlib
@@ -15,10 +15,12 @@ from typing import Any, Deque, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
-from . import _kernel
+from . import _kernel, _pictures
 
 _PIXELS = 1 << 24  # of source pictures that are resized at a time
 _READY = 2  # batches made ahead
+FILTERS = [_pictures.FILTERS[name] for name in ("bilinear", "bicubic", "random")]
+PLAN = 18  # numbers in a plan of the native loader
 
 
 def decode_jpegs(data: List[torch.Tensor], device: torch.device) -> List[torch.Tensor]:
@@ -53,7 +55,7 @@ class Stored(NamedTuple):
 # ---- resizing ----
 
 
-def _weights(p: Any, which: int, n: int, taps: int, mirrored: Any) -> torch.Tensor:
+def _weights(p: Any, which: int, n: int, taps: int, mirrored: Any, cubics: bool) -> torch.Tensor:
     """(pictures, n, taps): how much of each source pixel is in each pixel of the result; nothing in those that are padding.
     `p` has the columns of plans, those of rows at `which` 0 and of columns at 1."""
     at, start, length, to, first, place_at, seen = (p[i + which].view(-1, 1, 1) for i in (0, 4, 6, 8, 10, 13, 15))
@@ -65,8 +67,13 @@ def _weights(p: Any, which: int, n: int, taps: int, mirrored: Any) -> torch.Tens
     scale, begin = length / to, start - at
     middle = begin + (first + place + 0.5) * scale
     pixel = torch.arange(taps, device=device, dtype=torch.float32).view(1, 1, taps)
-    weight = 1 - ((pixel + 0.5 - middle) / scale.clamp(min=1)).abs_()
-    weight.clamp_(min=0).mul_((pixel >= begin) & (pixel < begin + length) & (place >= 0) & (place < seen))
+    x = ((pixel + 0.5 - middle) / scale.clamp(min=1)).abs_()
+    weight = (1 - x).clamp_(min=0)
+    if cubics:
+        near, far = (1.5 * x - 2.5) * x * x + 1, ((x - 5) * x + 8) * x * -0.5 + 2
+        cubic = torch.where(x < 1, near, far).mul_(x < 2)
+        weight = torch.where(p[17].view(-1, 1, 1) == 1, cubic, weight)
+    weight.mul_((pixel >= begin) & (pixel < begin + length) & (place >= 0) & (place < seen))
     return weight / weight.sum(2, keepdim=True).clamp_(min=1e-6)
 
 
@@ -83,14 +90,15 @@ def _resize_some(images: Sequence[torch.Tensor], plans: torch.Tensor, size: Tupl
     for i, (top, left, height, width) in enumerate(needs):
         source[i, :height, :, :width].copy_(images[i][:, top : top + height, left : left + width].permute(1, 0, 2))
     p = plans.to(device, torch.float32, non_blocking=True).t()
-    rows = _weights(p, 0, size[0], high, None).to(kind)
-    columns = _weights(p, 1, size[1], wide, p[12]).to(kind)
+    cubics = bool((plans[:, 17] == 1).any())
+    rows = _weights(p, 0, size[0], high, None, cubics).to(kind)
+    columns = _weights(p, 1, size[1], wide, p[12], cubics).to(kind)
     half = torch.bmm(rows, source.view(n, high, 3 * wide)).view(n, size[0] * 3, wide)
     return torch.bmm(half, columns.transpose(1, 2)).view(n, size[0], 3, size[1])
 
 
 def resize(images: Sequence[torch.Tensor], plans: torch.Tensor, size: Tuple[int, int]) -> torch.Tensor:
-    """(pictures, height, 3, width), not rounded, of pictures (3, height, width) and plans (pictures, 17) of the native loader."""
+    """(pictures, height, 3, width), not rounded, of pictures (3, height, width) and plans (pictures, PLAN) of the native loader."""
     out, begin, most = [], 0, 0
     for i, plan in enumerate(plans.tolist()):
         here = _up(plan[2]) * _up(plan[3])

@@ -8,8 +8,8 @@ from typing import Any, List, Optional
 
 import torch
 
-# A thread makes one pixel: a triangle around its middle in the source, as wide as the reduction but never narrower than the distance of two
-# pixels, in both directions. `pictures` has address, height and width of each source (three planes), `plans` the native loader's plans.
+# A thread makes one pixel: a triangle or a cubic around its middle in the source, as wide as the reduction but never narrower than the distance
+# of two pixels (cubic: four), in both directions. `pictures` has address, height and width of each source (three planes), `plans` the native loader's plans.
 SOURCE = r"""
 static __device__ int reach(float middle, float support, int limit, int *last)
 {
@@ -20,10 +20,14 @@ static __device__ int reach(float middle, float support, int limit, int *last)
     return first < 0 || middle - support + 0.5f < 0 ? 0 : first;
 }
 
-static __device__ float weight(int pixel, float middle, float support)
+static __device__ float weight(int pixel, float middle, float scale, int cubic)
 {
-    float w = 1 - fabsf((pixel + 0.5f - middle) / support);
-    return w > 0 ? w : 0;
+    const float x = fabsf((pixel + 0.5f - middle) / scale);
+    if (!cubic)
+        return x < 1 ? 1 - x : 0;
+    if (x < 1)
+        return (1.5f * x - 2.5f) * x * x + 1;
+    return x < 2 ? ((x - 5) * x + 8) * x * -0.5f + 2 : 0;
 }
 
 extern "C" __global__ void mr_resize(unsigned char *out, const long long *pictures, const int *plans, const int *rows, int height, int width,
@@ -32,20 +36,21 @@ extern "C" __global__ void mr_resize(unsigned char *out, const long long *pictur
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y, n = blockIdx.z;
     if (x >= width || y >= height)
         return;
-    const int *p = plans + 17 * n;
+    const int *p = plans + 18 * n;
     const long long *picture = pictures + 3 * n, plane = picture[1] * picture[2];
     const int i = y - p[13], k = (p[12] ? width - 1 - x : x) - p[14];
     float sum[3] = {0, 0, 0}, all = 0;
     if (i >= 0 && i < p[15] && k >= 0 && k < p[16]) {
         const float down = (float)p[6] / p[8], across = (float)p[7] / p[9];
         const float tall = down > 1 ? down : 1, wide = across > 1 ? across : 1;
+        const int cubic = p[17] == 1;
         const float middle_y = (p[10] + i + 0.5f) * down, middle_x = (p[11] + k + 0.5f) * across;
-        int last_y, last_x, first_y = reach(middle_y, tall, p[6], &last_y), first_x = reach(middle_x, wide, p[7], &last_x);
+        int last_y, last_x, first_y = reach(middle_y, tall * (cubic + 1), p[6], &last_y), first_x = reach(middle_x, wide * (cubic + 1), p[7], &last_x);
         for (int v = first_y; v < last_y; v++) {
             const unsigned char *row = (const unsigned char *)picture[0] + (p[4] + v) * picture[2] + p[5];
-            const float wy = weight(v, middle_y, tall);
+            const float wy = weight(v, middle_y, tall, cubic);
             for (int u = first_x; u < last_x; u++) {
-                const float w = wy * weight(u, middle_x, wide);
+                const float w = wy * weight(u, middle_x, wide, cubic);
                 all += w;
                 for (int c = 0; c < 3; c++)
                     sum[c] += w * row[c * plane + u];
@@ -56,7 +61,7 @@ extern "C" __global__ void mr_resize(unsigned char *out, const long long *pictur
     unsigned char *to = out + 3 * pixels * rows[n];
     for (int c = 0; c < 3; c++) {
         const float v = all > 0 ? sum[c] / all + 0.5f : 0;
-        to[planar ? c * pixels + at : 3 * at + c] = (unsigned char)(v > 255 ? 255 : v);
+        to[planar ? c * pixels + at : 3 * at + c] = (unsigned char)(v > 255 ? 255 : v < 0 ? 0 : v);
     }
 }
 """

@@ -1,6 +1,7 @@
 """The order of an epoch, drawn from torch's own sampler objects exactly as torch.utils.data.DataLoader draws it, and looked
 at ahead of time where that has no effect that anybody could notice."""
-from typing import Any, Dict, List, Optional
+from itertools import islice
+from typing import Any, Dict, Iterator, List, Optional
 
 import torch
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
@@ -17,15 +18,39 @@ def _generators(loader_generator: Optional[torch.Generator], sampler: Any) -> Li
     return out
 
 
+class Tail:
+    """What torch's RandomSampler still draws when it is asked for more than it has: numbers of its generator that an epoch which was given up
+    never takes. torch asks ahead of the loop, so when that is depends on the workers and on how full the last batch is."""
+
+    def __init__(self, sampler: Any, rest: Iterator[int], at: int, ahead: int) -> None:
+        self._sampler, self._rest, self._at, self._ahead = sampler, rest, at, ahead
+        self._pending = True
+
+    def delivered(self, batches: int) -> None:
+        """So many were delivered; one more than there are: the end was asked for."""
+        if self._pending and batches + self._ahead >= self._at:
+            self._pending = False
+            for _ in self._rest:
+                pass
+
+    def on_trial(self) -> None:
+        """The same numbers, for somebody who puts the generator back."""
+        if self._pending and not self._sampler.replacement and self._sampler.generator is not None:
+            torch.randperm(len(self._sampler.data_source), generator=self._sampler.generator)
+
+
 class Order:
     """Draws the batches of one epoch after another. State and look-ahead are its business."""
 
-    def __init__(self, sampler: Any, batch_sampler: Any, generator: Optional[torch.Generator], workers: int = 0, persistent: bool = False) -> None:
+    def __init__(self, sampler: Any, batch_sampler: Any, generator: Optional[torch.Generator], workers: int = 0, persistent: bool = False, prefetch: int = 2) -> None:
         self.sampler, self.batch_sampler, self.generator = sampler, batch_sampler, generator
         self._workers, self._persistent = workers, persistent and workers > 0
         self._seeded = self._was_seeded = False  # torch seeds persistent workers once
         self.start_states: Optional[List[torch.Tensor]] = None  # of the generators, before this epoch's draw
         self.batches: List[List[int]] = []  # of the epoch that was drawn last, as the batch sampler gave them
+        self.tail: Optional[Tail] = None  # of the epoch that was drawn last
+        self._ahead = prefetch * workers  # batches that torch asks its sampler for before they are wanted
+        self._random = type(batch_sampler) is BatchSampler and type(sampler) is RandomSampler
         self._peeked: Optional[List[int]] = None
         self._can_peek = type(batch_sampler) is BatchSampler and type(sampler) in (
             RandomSampler,
@@ -40,14 +65,27 @@ class Order:
         if not (self._persistent and self._seeded):
             torch.empty((), dtype=torch.int64).random_(generator=self.generator)
             batches = iter(self.batch_sampler) if self._workers else batches
+        if self._random:
+            return self._draw_all_but_the_tail()
         self._drawn = [list(batch) for batch in batches]
         return [index for batch in self._drawn for index in batch]
+
+    def _draw_all_but_the_tail(self) -> List[int]:
+        rest, size = iter(self.sampler), self.batch_sampler.batch_size
+        drawn = list(islice(rest, len(self.sampler)))
+        full = len(drawn) // size
+        if self.batch_sampler.drop_last:
+            drawn = drawn[: full * size]
+        self._drawn = [drawn[i : i + size] for i in range(0, len(drawn), size)]
+        self._drawn_tail = Tail(self.sampler, rest, len(self._drawn) + (1 if len(self._drawn) == full else 0), self._ahead)
+        return drawn
 
     def draw(self) -> List[int]:
         """Sample numbers of the epoch that begins now, batch after batch."""
         self.start_states = [g.get_state() for g in _generators(self.generator, self.sampler)]
         drawn = self._draw()
         self.batches, self._was_seeded, self._seeded = self._drawn, self._seeded, True
+        self.tail = self._drawn_tail if self._random else None
         if self._peeked is not None and self._peeked != drawn:
             self._can_peek = False  # the program draws from the same generator: looking ahead is in vain
         self._peeked = None
@@ -63,6 +101,8 @@ class Order:
         try:
             if distributed:
                 self.sampler.epoch += 1
+            if self.tail is not None:
+                self.tail.on_trial()
             self._peeked = self._draw()
         finally:
             if distributed:

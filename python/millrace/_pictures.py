@@ -1,10 +1,15 @@
 """Folders of pictures and the transforms that the native loader knows. No framework is imported here: objects of
 torchvision are recognised by their classes' names and read by their attributes."""
+import copy
 import os
+import warnings
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 NATIVE_EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".png")
+OTHER_EXTENSIONS = (".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp", ".gif")  # pictures that nobody should miss without a word
 CROP_NONE, CROP_CENTER, CROP_RANDOM, CROP_RANDOM_RESIZED = 0, 1, 2, 3
+FILTERS = {"bilinear": 0, "bicubic": 1, "nearest": 2, "box": 3, "hamming": 4, "lanczos": 5, "random": 6}  # enum mr_filter
+_PILLOW = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}  # numbers of old torchvision and of Pillow
 
 
 class NotNative(Exception):
@@ -26,14 +31,24 @@ def list_folder(root: str) -> Tuple[List[str], List[Tuple[str, int]]]:
     root = os.path.expanduser(root)
     classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
     samples: List[Tuple[str, int]] = []
+    others: List[str] = []
     for number, name in enumerate(classes):
         for folder, _, files in sorted(os.walk(os.path.join(root, name), followlinks=True)):
             samples += [(os.path.join(folder, f), number) for f in sorted(files) if f.lower().endswith(NATIVE_EXTENSIONS)]
+            others += [os.path.join(folder, f) for f in sorted(files) if f.lower().endswith(OTHER_EXTENSIONS)]
     if not samples:
         raise FileNotFoundError(
             f"no pictures in '{root}': want one sub-folder per class with files that end in {', '.join(NATIVE_EXTENSIONS)}, "
             "or a data set with a manifest (make one with 'millrace scan')"
         )
+    if others:
+        raise NotImplementedError(
+            f"'{others[0]}'{f' and {len(others) - 1} others are pictures' if len(others) > 1 else ' is a picture'} that Millrace does not decode: "
+            "convert to JPEG or PNG, or pass torchvision's ImageFolder, which is called where it has such files"
+        )
+    empty = sorted(set(range(len(classes))) - {label for _, label in samples})
+    if empty:
+        warnings.warn(f"millrace: class folders without pictures keep their numbers: {', '.join(classes[i] for i in empty[:5])}{'...' if len(empty) > 5 else ''}", stacklevel=4)
     return classes, samples
 
 
@@ -95,9 +110,29 @@ def _border(padding: Any) -> List[int]:
     return (sides * 4)[:4] if len(sides) < 4 else sides
 
 
-def _is_bilinear(t: Any) -> bool:
-    mode = getattr(t, "interpolation", None)
-    return getattr(mode, "value", mode) in ("bilinear", 2, None)
+def _mode(mode: Any) -> str:
+    mode = getattr(mode, "value", mode)
+    return "bilinear" if mode is None else str(_PILLOW.get(mode, mode))
+
+
+def _filter(name: str, t: Any, tensor: bool) -> str:
+    """The resize filter of a transform: of pictures Pillow's, of tensors torch's with antialias, which are the same where both exist."""
+    wanted = getattr(t, "interpolation", None)
+    if isinstance(wanted, (list, tuple)):  # timm's "random"
+        modes = [_mode(one) for one in wanted]
+        if sorted(modes) != ["bicubic", "bilinear"]:
+            raise NotNative(f"'{name}' chooses between {' and '.join(modes)}")
+        mode = "random"
+    else:
+        mode = _mode(wanted)
+    if tensor and mode in ("bilinear", "bicubic") and getattr(t, "antialias", True) in (False, None):
+        raise NotNative(f"'{name}' of a tensor without antialias")
+    if tensor and mode not in ("bilinear", "bicubic"):
+        raise NotNative(f"'{name}' of a tensor with interpolation '{mode}'")
+    mode = "nearest" if mode == "nearest-exact" else mode
+    if mode not in FILTERS:
+        raise NotNative(f"'{name}' with interpolation '{mode}'")
+    return mode
 
 
 class _Chain:
@@ -105,7 +140,7 @@ class _Chain:
 
     def __init__(self) -> None:
         self.p: Dict[str, Any] = {"rgb": 1, "planar": 1}
-        self.resized = self.tensor = self.floats = self.normalised = False
+        self.resized = self.tensor = self.image = self.floats = self.normalised = False
 
     def _geometry(self, name: str) -> None:
         if self.floats and self.normalised:
@@ -115,12 +150,11 @@ class _Chain:
         self._geometry(name)
         if self.resized or self.p.get("last_crop"):
             raise NotNative(f"'{name}' after another resize or crop")
-        if not _is_bilinear(t):
-            raise NotNative(f"'{name}' with another interpolation than bilinear")
-        if self.tensor and getattr(t, "antialias", True) in (False, None):
-            raise NotNative(f"'{name}' of a tensor without antialias")
+        mode = _filter(name, t, self.tensor)
         if "flip" in self.p and name != "Resize":
             raise NotNative(f"a flip before '{name}'")
+        if mode != "bilinear":
+            self.p["filter"], self.p["overshoot"] = FILTERS[mode], int(self.floats)
         self.resized = True
 
     def Resize(self, t: Any) -> None:
@@ -182,11 +216,19 @@ class _Chain:
     def PILToTensor(self, t: Any) -> None:
         self.tensor = True
 
-    ToImage = ToImageTensor = MaybePILToTensor = PILToTensor
+    MaybePILToTensor = PILToTensor
     MaybeToTensor = ToTensor
 
+    def ToImage(self, t: Any) -> None:
+        self.tensor = self.image = True
+
+    ToImageTensor = ToImage
+
+    def RGB(self, t: Any) -> None:
+        """Pictures have three channels already."""
+
     def ToPureTensor(self, t: Any) -> None:
-        pass
+        self.image = False
 
     def _convert(self, dtype: Any, scale: bool, name: str) -> None:
         if not self.tensor:
@@ -225,25 +267,64 @@ class _Chain:
 
     def add(self, t: Any) -> None:
         name, module = type(t).__name__, type(t).__module__
-        if name in ("Compose", "Sequential"):
-            for inner in getattr(t, "transforms", None) or list(t):
-                self.add(inner)
-            return
-        known = getattr(self, name, None) if not name.startswith("_") and name != "add" else None
+        known = getattr(self, name, None) if not name.startswith("_") and name not in ("add", "cuts", "copy") else None
         if known is None or not module.startswith(("torchvision.transforms", "timm.data.transforms")):
             raise NotNative(f"the transform '{name}' is not one that Millrace knows")
         known(t)
 
+    def cuts(self) -> bool:
+        """Does it make pictures smaller? Only then is it worth while without the rest."""
+        return self.resized or bool(self.p.get("last_crop"))
+
+    def copy(self) -> "_Chain":
+        other = copy.copy(self)
+        other.p = dict(self.p)
+        return other
+
+
+class Parts(NamedTuple):
+    """What becomes of a picture: natively first, then by calling `rest`, with pictures of a `form`: "pillow", "image" (of torchvision's
+    tensors) or "tensor". `why`: what the first of the rest is. Without a rest all of it is native. No parameters: samples are no pictures."""
+
+    parameters: Optional[Dict[str, Any]]
+    rest: List[Any]
+    form: str
+    why: str
+
+
+def _steps(transform: Any) -> List[Any]:
+    if type(transform).__name__ in ("Compose", "Sequential"):
+        return [step for inner in getattr(transform, "transforms", None) or list(transform) for step in _steps(inner)]
+    return [transform]
+
+
+def split_transform(transform: Any) -> Parts:
+    """What the native loader is to do for a torchvision transform, and what is left to be called; NotNative says why nothing can be native."""
+    chain, rest, why = _Chain(), [], ""
+    steps = _steps(transform) if transform is not None else []
+    for k, step in enumerate(steps):
+        before = chain.copy()
+        try:
+            chain.add(step)
+        except NotNative as reason:
+            if not before.cuts():
+                raise
+            chain, rest, why = before, steps[k:], str(reason)
+            break
+    if steps and not chain.tensor and not rest:
+        raise NotNative("the transform does not end in a tensor")
+    chain.p["to_float"] = int(chain.floats)
+    if rest and not chain.tensor:
+        chain.p["planar"] = 0
+    return Parts(chain.p, rest, "image" if chain.image else "tensor" if chain.tensor else "pillow", why)
+
 
 def transform_parameters(transform: Any) -> Dict[str, Any]:
     """What the native loader is to do for a torchvision transform; NotNative says why it cannot."""
-    chain = _Chain()
-    if transform is not None:
-        chain.add(transform)
-        if not chain.tensor:
-            raise NotNative("the transform does not end in a tensor")
-    chain.p["to_float"] = int(chain.floats)
-    return chain.p
+    parts = split_transform(transform)
+    if parts.rest:
+        raise NotNative(parts.why)
+    return parts.parameters
 
 
 def plain_parameters(
@@ -258,12 +339,17 @@ def plain_parameters(
     floats: bool = True,
     channels_first: bool = False,
     fast: bool = False,
+    interpolation: str = "bilinear",
 ) -> Dict[str, Any]:
     """The two usual recipes without torchvision. Training: a random part (`scale`, `ratio`) made `size` large, flipped with
     probability `flip` (0.5). Else: the shorter side made `resize` long (size / 0.875), and the middle of that. Values are floats from 0 to 1, normalised
-    with `mean` and `std` where given; bytes with floats=False. `fast` decodes what is reduced to a half or less at a smaller size."""
+    with `mean` and `std` where given; bytes with floats=False. `fast` decodes what is reduced to a half or less at a smaller size. `interpolation` is the resize filter: bilinear, bicubic,
+    nearest, box, hamming, lanczos, or random (bilinear or bicubic, drawn for each sample)."""
+    if interpolation not in FILTERS:
+        raise ValueError(f"interpolation is one of {', '.join(FILTERS)}, not '{interpolation}'")
     height, width = _pair(size)
     p: Dict[str, Any] = {"rgb": 1, "planar": int(channels_first), "to_float": int(floats), "fast": int(fast)}
+    p["filter"] = FILTERS[interpolation]
     if train:
         p.update(crop=CROP_RANDOM_RESIZED, height=height, width=width, flip=0.5 if flip is None else float(flip))
         p.update(scale_min=scale[0], scale_max=scale[1], ratio_min=ratio[0], ratio_max=ratio[1])
@@ -279,6 +365,20 @@ def plain_parameters(
         if len(p["mean"]) != 3 or len(p["stdev"]) != 3:
             raise ValueError("mean and std have three values, one for each channel")
     return p
+
+
+def recipe(pictures: Optional[Dict[str, Any]]) -> Optional[Dict[str, Any]]:
+    """The parameters of a `pictures` option, whose keys are those of plain_parameters."""
+    if pictures is None:
+        return None
+    known = plain_parameters.__code__.co_varnames[: plain_parameters.__code__.co_argcount]
+    unknown = sorted(set(pictures) - set(known))
+    if unknown or "size" not in pictures:
+        what = f"pictures has no option '{unknown[0]}'" if unknown else "pictures needs a 'size'"
+        raise ValueError(f"{what}; it knows {', '.join(known)}")
+    if min(_pair(pictures["size"])) < 1:
+        raise ValueError(f"pictures['size'] must be at least 1, not {pictures['size']}")
+    return plain_parameters(**pictures)
 
 
 def has_fixed_size(p: Dict[str, Any]) -> bool:

@@ -27,14 +27,32 @@ class Source:
     def __init__(self, manifest: Union[str, int], n: int, ids: Optional[Sequence[int]], classes: List[str]) -> None:
         self.manifest, self.n, self.ids, self.classes = manifest, n, ids, classes
         self.unpack: Optional[Callable[[torch.Tensor], Any]] = None  # makes what is delivered of the bytes of a batch
+        self.seen: List[Tuple[Any, Any]] = []  # data sets and the transforms they had
+        self._unnamed = isinstance(manifest, int)
         if isinstance(manifest, int):
             self.manifest = f"/proc/self/fd/{manifest}"
             weakref.finalize(self, os.close, manifest)
+
+    def __reduce__(self) -> Any:
+        """Into a process that does not inherit descriptors: with the manifest itself, where it has no name."""
+        content = None
+        if self._unnamed:
+            with open(self.manifest, "rb") as f:
+                content = f.read()
+        return _again, (self.manifest, content, self.n, self.ids, self.classes)
 
     def take(self, indices: List[int]) -> bytes:
         """The sample numbers of these indices, as the C library wants them."""
         ids = self.ids
         return array("Q", indices if ids is None else [ids[i] for i in indices]).tobytes()
+
+
+def _again(manifest: str, content: Optional[bytes], n: int, ids: Optional[Sequence[int]], classes: List[str]) -> Source:
+    def write(path: str) -> None:
+        with open(path, "wb") as f:
+            f.write(content or b"")
+
+    return Source(manifest if content is None else _pictures.unnamed(write), n, ids, classes)
 
 
 class Tokens(Dataset):
@@ -108,6 +126,7 @@ class _Listing(NamedTuple):
     samples: List[Tuple[str, int]]
     classes: List[str]
     transform: Any
+    seen: List[Tuple[Any, Any]]
 
 
 def _folder_source(root: str, samples: Any, classes: List[str]) -> Source:
@@ -139,7 +158,9 @@ def dataset_source(dataset: Any) -> Tuple[Source, Any]:
             source.ids, source.n = picks, len(picks)
         return source, None
     listing = _listing(dataset)
-    return _folder_source(listing.root, listing.samples, listing.classes), listing.transform
+    source = _folder_source(listing.root, listing.samples, listing.classes)
+    source.seen = listing.seen
+    return source, listing.transform
 
 
 def _tokens_of(dataset: Any) -> Tuple[Optional[Tokens], Optional[List[int]]]:
@@ -167,12 +188,12 @@ def _listing(dataset: Any) -> _Listing:
 
 
 def _joined(parts: List[_Listing]) -> _Listing:
-    done = [_pictures.transform_parameters(part.transform) for part in parts]
-    if any(p != done[0] for p in done):
+    done = [_pictures.split_transform(part.transform) for part in parts]
+    if any(p.parameters != done[0].parameters or [id(t) for t in p.rest] != [id(t) for t in done[0].rest] for p in done):
         raise NotNative("the parts of a ConcatDataset have different transforms")
     root = os.path.commonpath([os.path.abspath(os.path.expanduser(part.root)) for part in parts])
     classes = parts[0].classes if all(part.classes == parts[0].classes for part in parts) else []
-    return _Listing(root, [s for part in parts for s in part.samples], classes, parts[0].transform)
+    return _Listing(root, [s for part in parts for s in part.samples], classes, parts[0].transform, [one for part in parts for one in part.seen])
 
 
 def _timm_listing(dataset: Any, base: type) -> _Listing:
@@ -184,9 +205,9 @@ def _timm_listing(dataset: Any, base: type) -> _Listing:
         raise NotNative("the data set has a target_transform, or gives something else than RGB pictures and labels")
     if dataset.transform is None:
         raise NotNative("the data set has no transform")
-    _pictures.transform_parameters(dataset.transform)
+    _pictures.split_transform(dataset.transform)
     names = sorted(reader.class_to_idx, key=reader.class_to_idx.get) if reader.class_to_idx else []
-    return _Listing(os.fspath(reader.root), reader.samples, names, dataset.transform)
+    return _Listing(os.fspath(reader.root), reader.samples, names, dataset.transform, [(dataset, dataset.transform)])
 
 
 def _folder_listing(dataset: Any) -> _Listing:
@@ -207,5 +228,5 @@ def _folder_listing(dataset: Any) -> _Listing:
         raise NotNative("the data set has a target_transform")
     if dataset.transform is None:
         raise NotNative("the data set has no transform")
-    _pictures.transform_parameters(dataset.transform)  # before files are looked at
-    return _Listing(os.fspath(dataset.root), dataset.samples, dataset.classes, dataset.transform)
+    _pictures.split_transform(dataset.transform)  # before files are looked at
+    return _Listing(os.fspath(dataset.root), dataset.samples, dataset.classes, dataset.transform, [(dataset, dataset.transform)])

@@ -126,7 +126,7 @@ class Loader:
             tiers=tiers,
             policy=policy,
             peers=peers,
-            preprocess=_pictures.plain_parameters(**pictures) if pictures is not None else None,
+            preprocess=_pictures.recipe(pictures),
         )
         self._epoch, self._batches, self._in_epoch = 0, 0, False
         self._first = 0  # global position where the running epoch was entered
@@ -240,7 +240,7 @@ class Samples:
             flags=_core.DENSE | (_core.VERIFY if verify else 0),
             seed=seed,
             store=store,
-            preprocess=_pictures.plain_parameters(**pictures) if pictures is not None else None,
+            preprocess=_pictures.recipe(pictures),
         )
         self._threads = threading.local()
         self._n = self._reader().info()["samples"]

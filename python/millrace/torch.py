@@ -14,7 +14,8 @@ needs, one pass for resize, flip, normalisation and layout. The order is torch's
 generator; pictures differ from torchvision's by the rounding of the resize only. What is random (crop, flip) is a function of
 (seed, epoch, sample): it does not depend on threads, ranks or resuming.
 
-Given anything else it works by calling it, in torch's own worker processes or in threads, and says once why.
+Where only the first transforms are known, those are native and the others are called; given anything else it works by calling it, in torch's own
+worker processes or in threads. It says once what is called and why.
 """
 import atexit
 import os
@@ -30,9 +31,11 @@ from torch.utils.data import DataLoader as _TorchLoader
 from torch.utils.data.distributed import DistributedSampler
 
 from . import _called, _core, _device, _pictures
+from ._engine import Engine, padded
 from ._order import Order
 from ._pictures import NotNative
 from ._sources import Length, Tokens, dataset_source, path_source
+from ._split import Split
 from ._torch_save import load, save, wait
 from ._watch import Watch
 
@@ -50,81 +53,14 @@ def _close_all() -> None:
         loader.close()
 
 
-class _Engine:
-    """One native loader and the memory it fills: its own, or pinned memory of torch's, which torch reuses only when copies
-    to a device that read it are done."""
-
-    def __init__(self, owner: "DataLoader") -> None:
-        self.core = _core.Loader(owner._source.manifest, **owner._core_options)
-        self.pinned: Optional[Dict[int, torch.Tensor]] = None
-        if owner._pins:
-            self.pinned = {}
-            for i in range(self.core.places):
-                self.core.set_memory(i, self._fresh())
-
-    def _fresh(self) -> int:
-        memory = torch.empty(self.core.slab_bytes, dtype=torch.uint8, pin_memory=True)
-        self.pinned[memory.data_ptr()] = memory
-        return memory.data_ptr()
-
-    def next(self, timeout_ns: int = -1) -> Any:
-        """(data, labels, rows that are as stored or None), None at the end, False if it is not there in time."""
-        if self.pinned is None:
-            batch = self.core.next(0, timeout_ns)
-        else:
-            fresh = self._fresh()
-            try:
-                batch = self.core.next(fresh, timeout_ns)
-            except BaseException:
-                del self.pinned[fresh]
-                raise
-            if not batch:
-                del self.pinned[fresh]
-        if not batch:
-            return batch
-        labels = torch.from_dlpack(batch.labels) if batch.labels is not None else None
-        data = self._tensor(batch)
-        return data, labels, self._stored(batch, data) if batch.stored else None
-
-    @staticmethod
-    def _stored(batch: Any, data: torch.Tensor) -> _device.Stored:
-        bytes_, step = data.view(-1), data[0].numel()
-        rows = [bytes_[row * step : row * step + n] for row, n, _ in batch.stored]
-        return _device.Stored([s[0] for s in batch.stored], rows, [s[2] for s in batch.stored], batch.epoch)
-
-    def _tensor(self, batch: Any) -> Any:
-        if batch.data is None:
-            return [torch.from_dlpack(row) for row in batch.rows]
-        if self.pinned is None:
-            return torch.from_dlpack(batch.data)
-        memory = self.pinned.pop(batch.address)
-        shape = batch.data.shape
-        dtype = {"f4": torch.float32, "u1": torch.uint8}.get(batch.data.dtype)
-        if dtype is None:
-            dtype = torch.from_dlpack(batch.data).dtype
-        n = 1
-        for length in shape:
-            n *= length
-        return memory.view(dtype)[:n].view(shape)
-
-
-def _padded(data: Any) -> "tuple[torch.Tensor, torch.Tensor]":
-    """Rows as one tensor, as large as the largest, with zeros behind the others; and the shapes of all."""
-    if isinstance(data, torch.Tensor):
-        return data, torch.tensor([tuple(data.shape[1:])] * len(data))
-    shapes = torch.tensor([tuple(row.shape) for row in data])
-    out = torch.zeros(len(data), *shapes.amax(0).tolist(), dtype=data[0].dtype)
-    for to, row in zip(out, data):
-        to[tuple(slice(n) for n in row.shape)] = row
-    return out, shapes
-
-
 class _Iterator:
     """Batches of one epoch. Holds an engine until the epoch ends or nobody wants it any more."""
 
-    def __init__(self, owner: "DataLoader", engine: _Engine, n_batches: int, first: int) -> None:
+    def __init__(self, owner: "DataLoader", engine: Engine, n_batches: int, first: int) -> None:
         self._owner, self._engine = owner, engine
-        self._given, self._last = first, n_batches
+        self._given, self._last, self._tail = first, n_batches, owner._order.tail
+        if self._tail is not None:
+            self._tail.delivered(first)
         self._staged: Any = None
         self._done = False
         self._pipeline = owner._pipeline(engine)
@@ -167,6 +103,8 @@ class _Iterator:
                 item = self._fetch()
             if item is None:
                 owner._end_epoch()
+                if self._tail is not None:
+                    self._tail.delivered(self._last + 1)
                 self._finish()
                 raise StopIteration
             if owner._stream is not None and self._pipeline is None:
@@ -180,6 +118,8 @@ class _Iterator:
         now = perf_counter()
         owner._watch.add(now - begin, now, owner._counters)
         self._given += 1
+        if self._tail is not None:
+            self._tail.delivered(self._given)
         owner._delivered(self._given)
         if self._given == self._announce_at:
             owner._announce(self._engine)
@@ -217,6 +157,7 @@ class DataLoader:
                     that of a DistributedSampler, a function of seed, epoch and rank; ranks of torchrun share a node's tiers
     policy          which policy decides what is kept ("millrace"); peers: do nodes ask each other ("auto", "on", "off")
     epochs          how many epochs will be read, where it is known: tiers plan for them
+    native          True: what cannot run natively is an error; False: the data set is called as torch would call it, with torch's random numbers
     warn_after      seconds after which a loop that waits more than 5 % of them is told why, once; 0: never
 
     After the first epoch has begun nothing can be changed. `close()` ends the threads; so does dropping the loader.
@@ -258,6 +199,7 @@ class DataLoader:
         policy: Optional[str] = None,
         peers: str = "auto",
         epochs: Optional[int] = None,
+        native: Optional[bool] = None,
         warn_after: float = 60.0,
     ) -> None:
         if on_error not in ("raise", "skip"):
@@ -270,13 +212,13 @@ class DataLoader:
             raise ValueError(f"variable is 'list' or 'pad', not '{variable}'")
         if decode not in ("cpu", "gpu", "hybrid"):
             raise ValueError(f"decode is 'cpu', 'gpu' or 'hybrid', not '{decode}'")
-        if num_workers < 0:
-            raise ValueError("num_workers must be at least 0")
+        if num_workers < 0 or timeout < 0 or (prefetch_factor is not None and prefetch_factor < 1):
+            raise ValueError("num_workers and timeout must be at least 0, prefetch_factor at least 1")
         self.num_workers, self.collate_fn, self.drop_last = num_workers, collate_fn, drop_last
         self.pin_memory, self.timeout, self.generator = pin_memory, timeout, generator
         self.prefetch_factor, self.worker_init_fn = prefetch_factor, worker_init_fn
         self.persistent_workers, self.multiprocessing_context = persistent_workers, multiprocessing_context
-        self.in_order, self.on_error, self.decode = in_order, on_error, decode
+        self.in_order, self.on_error, self.decode, self.pin_memory_device = in_order, on_error, decode, pin_memory_device
         self.workers, self.structure, self.variable = workers, structure, variable
         self._start = 0  # with tiers: where in the epoch, counted over all ranks, other numbers of ranks left off
         self._tiers: Dict[str, Any] = {}  # what the native loader is told of them
@@ -286,73 +228,112 @@ class DataLoader:
         self.device = torch.device(device) if device is not None else None
         self.reason: Optional[str] = None  # why the native loader is not used
         self._source: Any = None
-        self._engines: List[_Engine] = []
-        self._idle: List[_Engine] = []  # those of them that no iterator has
+        self._split: Any = None  # (source, parts): where only the first transforms are native
+        self._engines: List[Engine] = []
+        self._idle: List[Engine] = []  # those of them that no iterator has
         self._epoch, self._in_epoch, self._delivered_batches = 0, False, 0
         self._resume: Optional[Dict[str, Any]] = None
         self._chain: List[Any] = []  # see Order.rest
         self._skipped = 0
-        self._bad_there: List[str] = []  # why samples that a device was to decode were left out
+        self._bad_there: List[str] = []  # why samples that a device was to decode, or that were called, were left out
         self._stream: Any = None
         self._share: Optional[_device.Share] = None  # with decoding on a device
         self._torch: Optional[_TorchLoader] = None
         self._own_sampler = False  # made here, by the environment
         self._watch = Watch(warn_after)
-        parameters = self._find_source(dataset, transform, collate_fn, batch_sampler)
-        self.dataset = Length(self._source.n) if self._source and isinstance(dataset, (str, os.PathLike)) else dataset
         if isinstance(dataset, IterableDataset):
+            self.dataset = dataset
             self._iterable(batch_size, shuffle, sampler, batch_sampler)
             return
+        parameters = self._find_source(dataset, transform, collate_fn, batch_size, sampler, batch_sampler, native)
+        source = self._source or (self._split[0] if self._split else None)
+        self.dataset = Length(source.n) if isinstance(dataset, (str, os.PathLike)) else dataset
+        if native and not self.native:
+            raise NotImplementedError(f"native=True, but {self.reason}")
         if sampler is None and batch_sampler is None:
             sampler, shuffle = self._by_environment(shuffle, seed, distributed)
         self._make_samplers(batch_size, shuffle, sampler, batch_sampler)
-        self._order = Order(self.sampler, self.batch_sampler, generator, num_workers, persistent_workers)
+        self._order = Order(self.sampler, self.batch_sampler, generator, num_workers, persistent_workers, prefetch_factor or 2)
         if self._tiers:
             seed = self._order_for_tiers()
         if seed is None:
             seed = generator.initial_seed() if generator is not None else torch.initial_seed()
         self.seed = seed & 0xFFFFFFFFFFFFFFFF
         if self._source is None:
-            self._say_reason()
+            self._prepare_calls(dict(decode=decode != "cpu", uint8_transfer=uint8_transfer, fast=fast, channels_last=channels_last, structure=structure, variable=variable != "list"))
             return
         self._prepare(parameters, uint8_transfer or decode != "cpu", channels_last, fast)
         _open_loaders.add(self)
 
     # ---- construction ----
 
-    def _find_source(self, dataset: Any, transform: Any, collate_fn: Any, batch_sampler: Any) -> Optional[Dict[str, Any]]:
+    def _find_source(
+        self, dataset: Any, transform: Any, collate_fn: Any, batch_size: Any, sampler: Any, batch_sampler: Any, native: Optional[bool]
+    ) -> Optional[Dict[str, Any]]:
         """Sets the native source, or the reason why there is none; returns what is to be done with pictures."""
         is_path = isinstance(dataset, (str, os.PathLike))
+        if not is_path and transform is not None:
+            raise ValueError("`transform` goes with a path; a Dataset has its own")
         try:
+            if batch_size is None and batch_sampler is None:
+                raise NotNative("batch_size=None asks for single samples")
+            if native is False and not is_path:
+                raise NotNative("native=False asks for it")
+            if any(s is not None and not hasattr(s, "__len__") for s in (sampler, batch_sampler)):
+                raise NotNative("the sampler has no length")
             if is_path:
-                parameters = _pictures.transform_parameters(transform)
-                self._source = path_source(os.fspath(dataset))
-            elif transform is not None:
-                raise ValueError("`transform` goes with a path; a Dataset has its own")
-            elif collate_fn not in (None, torch.utils.data.default_collate):
-                raise NotNative("there is a collate_fn")
-            elif batch_sampler is not None and type(batch_sampler) is not BatchSampler:
-                raise NotNative(f"batches come from a '{type(batch_sampler).__name__}'")
+                _pictures.split_transform(transform)
+                source = path_source(os.fspath(dataset))
             else:
-                self._source, transform = dataset_source(dataset)
-                parameters = _pictures.transform_parameters(transform)
-            return parameters if transform is not None or self._source.classes else None
+                source, transform = dataset_source(dataset)
+            parts = _pictures.split_transform(transform)
+            why = parts.why if parts.rest else "there is a collate_fn" if collate_fn not in (None, torch.utils.data.default_collate) else None
+            if why is None and batch_sampler is not None and type(batch_sampler) is not BatchSampler:
+                why = f"batches come from a '{type(batch_sampler).__name__}'"
+            if why is None:
+                self._source = source
+                return parts.parameters if transform is not None or source.classes else None
+            if self.workers == "threads" or source.unpack is not None:
+                raise NotNative(why)
+            if transform is None and not source.classes:
+                parts = parts._replace(parameters=None)
+            self._split, self.reason = (source, parts), why
         except NotNative as why:
             if is_path:
                 raise NotImplementedError(f"'{os.fspath(dataset)}' cannot be loaded natively: {why}") from None
             self.reason = str(why)
-            return None
+        return None
 
     def _who(self) -> str:
         if self.workers == "threads":
             return f"in {max(1, self.num_workers)} threads"
-        return f"in {self.num_workers} worker processes" if self.num_workers else "in the loop itself (num_workers=0)"
+        plural = "es" if self.num_workers > 1 else ""
+        return f"in {self.num_workers} worker process{plural}" if self.num_workers else "in the loop itself (num_workers=0)"
 
-    def _say_reason(self) -> None:
-        warnings.warn(
-            f"millrace.torch: the data set is read by calling it, {self._who()}, because {self.reason}",
-            stacklevel=3,
-        )
+    def _say_reason(self, ignored: str = "") -> None:
+        what = "the data set is read by calling it"
+        if self._split:
+            called = [type(t).__name__ for t in self._split[1].rest]
+            what = "reading, decoding and the first transforms are native, " + (", ".join(called) + (" is" if len(called) == 1 else " are") + " called" if called else "batches are put together")
+        warnings.warn(f"millrace.torch: {what}, {self._who()}, because {self.reason}{ignored}", stacklevel=4)
+
+    def _prepare_calls(self, wanted: Dict[str, Any]) -> None:
+        """For a data set that is not native, or not all of it; `wanted` are options that only native batches know."""
+        if wanted.pop("decode"):
+            raise NotImplementedError(f"decode='{self.decode}' is not possible here: {self.reason}")
+        names = [name for name, value in wanted.items() if value]
+        self._say_reason(f"; without effect then: {', '.join(names)}" if names else "")
+        skip = self.on_error == "skip"
+        self._called_set = self.dataset
+        if self._split:
+            self._called_set = Split(*self._split, self.seed, not self.num_workers, skip)
+        elif skip and self.workers == "processes":
+            self._called_set = _called.Skipping(self.dataset)
+        if self.batch_size is None or not hasattr(self.sampler, "__len__"):
+            if skip:
+                raise NotImplementedError(f"on_error='skip' is not possible here: {self.reason}")
+            batching = dict(batch_sampler=self.batch_sampler) if self.batch_size is not None else dict(batch_size=None, sampler=self.sampler)
+            self._torch = self._torch_loader(generator=self.generator, **batching)
 
     def _by_environment(self, shuffle: Any, seed: Optional[int], wanted: Optional[bool]) -> "tuple[Any, Any]":
         """(sampler, shuffle): what a program that torchrun started would pass."""
@@ -391,14 +372,12 @@ class DataLoader:
             return
         if sampler is not None and shuffle:
             raise ValueError("sampler excludes shuffle")
-        if batch_size is None:
-            raise ValueError("batch_size=None is not supported; batches are what the loader makes")
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, not {batch_size}")
+        if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
+            raise ValueError(f"batch_size must be a whole number of at least 1, not {batch_size!r}")
         if sampler is None:
             sampler = RandomSampler(self.dataset, generator=self.generator) if shuffle else SequentialSampler(self.dataset)
         self.sampler, self.batch_size = sampler, batch_size
-        self.batch_sampler = BatchSampler(sampler, batch_size, self.drop_last)
+        self.batch_sampler = BatchSampler(sampler, batch_size, self.drop_last) if batch_size is not None else None
 
     def _order_for_tiers(self) -> int:
         """Adds the order to what the native loader is told, which has to know it for all epochs; returns its seed."""
@@ -457,22 +436,24 @@ class DataLoader:
             why = "it needs pictures and a transform that makes them equally large"
         if why is None and any(parameters.get("fill", [0])):
             why = "it pads with 0 only"
+        if why is None and parameters.get("filter", 0) not in _device.FILTERS:
+            why = "it resizes bilinear and bicubic only"
         if why is not None:
             raise NotImplementedError(f"decode='{self.decode}' is not possible here: {why}")
         self._share = _device.Share(self.batch_size, self._places - 1, self.decode == "hybrid")
         size = (parameters.get("last_height") or parameters["height"], parameters.get("last_width") or parameters["width"])
         self._decoder = _device.Decoder(self.device, size, bool(parameters["planar"]))
 
-    def _new_engine(self) -> _Engine:
+    def _new_engine(self) -> Engine:
         if self._tiers and self._engines:
             raise RuntimeError("a loader with tiers has one iteration at a time")
-        engine = _Engine(self)
+        engine = Engine(self)
         self._engines.append(engine)
         if self._share is not None:
             engine.core.leave_stored(self._share.rows)
         return engine
 
-    def _pipeline(self, engine: _Engine) -> Optional[_device.Pipeline]:
+    def _pipeline(self, engine: Engine) -> Optional[_device.Pipeline]:
         """The thread that makes an epoch's batches, where a device decodes."""
         if self._share is None:
             return None
@@ -492,9 +473,12 @@ class DataLoader:
         self.sampler = self.batch_sampler = None
         self.batch_size, self.seed = batch_size, 0
         self.reason = "it is an IterableDataset"
-        self._say_reason()
         if self.workers == "threads":
             raise ValueError("an IterableDataset is read by processes: workers='threads' needs a data set with numbered samples")
+        if self.on_error == "skip" or self.decode != "cpu":
+            raise NotImplementedError("on_error='skip' and decode are not possible with an IterableDataset")
+        self._say_reason()
+        self._called_set = self.dataset
         self._torch = self._torch_loader(batch_size=batch_size, drop_last=self.drop_last, generator=self.generator)
 
     def _torch_loader(self, **batching: Any) -> _TorchLoader:
@@ -506,9 +490,9 @@ class DataLoader:
                 persistent_workers=self.persistent_workers,
             )
         return _TorchLoader(
-            self.dataset,
+            self._called_set,
             num_workers=self.num_workers,
-            collate_fn=self.collate_fn,
+            collate_fn=_called.Telling(self.collate_fn) if self.on_error == "skip" else self.collate_fn,
             pin_memory=self.pin_memory,
             timeout=self.timeout,
             worker_init_fn=self.worker_init_fn,
@@ -526,7 +510,8 @@ class DataLoader:
     @property
     def classes(self) -> List[str]:
         """Names of the classes of a folder of pictures."""
-        return self._source.classes if self._source else getattr(self.dataset, "classes", [])
+        source = self._source or (self._split[0] if self._split else None)
+        return source.classes if source else getattr(self.dataset, "classes", [])
 
     def __len__(self) -> int:
         return len(self._torch) if self._torch is not None else len(self.batch_sampler)
@@ -542,6 +527,9 @@ class DataLoader:
     def __iter__(self) -> Iterator[Any]:
         if self._torch is not None:
             return self._iter_iterable()
+        source = self._source or (self._split[0] if self._split else None)
+        if source is not None and any(data.transform is not transform for data, transform in source.seen):
+            raise RuntimeError("the data set's transform was changed after the loader was made: make a new loader")
         resume, self._resume = self._resume, None
         self._chain, self._start = [], 0
         if not resume and self._in_epoch and self._delivered_batches >= len(self):
@@ -555,6 +543,8 @@ class DataLoader:
         self._delivered_batches, self._in_epoch = first, True
         self._watch.resume(self._counters)
         if resume and not indices[first * (self.batch_size or 1) :]:  # saved behind the last batch
+            if self._order.tail is not None:
+                self._order.tail.delivered(first + 1)
             self._end_epoch()
             return iter(())
         n_batches = -(-len(indices) // self.batch_size) if self.batch_size else len(self.batch_sampler)
@@ -578,11 +568,11 @@ class DataLoader:
             return f"the epoch has no batch: batch_size {self.batch_size} is larger than the {self._source.n} samples, and drop_last leaves the rest out"
         return f"nothing is left of the epoch of {n} samples"
 
-    def _give_back(self, engine: _Engine) -> None:
+    def _give_back(self, engine: Engine) -> None:
         if engine in self._engines:
             self._idle.append(engine)
 
-    def _announce(self, engine: _Engine) -> None:
+    def _announce(self, engine: Engine) -> None:
         """Lets the look-ahead go on into the next epoch, whose order is drawn on trial."""
         if self._resume is None and not self._tiers and (nxt := self._order.peek()):
             engine.core.announce(self._source.take(nxt))
@@ -615,29 +605,40 @@ class DataLoader:
             batches = [indices[i : i + size] for i in range(0, len(indices), size)]
         if self._calls is None:
             self._calls = self._caller()
+        if self._split:
+            batches = [[(self._epoch, i) for i in batch] for batch in batches]
         states = self._order.start_states
-        yield from self._called(self._calls.epoch(batches[first:], states[0] if states else None))
+        yield from self._called(self._calls.epoch(batches[first:], states[0] if states else None), self._order.tail)
 
     def _caller(self) -> Any:
         if self.workers == "processes":
             return _called.Processes(self._torch_loader)
         collate = self.collate_fn or torch.utils.data.default_collate
         ahead = (self.prefetch_factor or 3) + 1
-        return _called.Threads(self.dataset, max(1, self.num_workers), ahead, collate, self.worker_init_fn)
+        skip = self.on_error == "skip"
+        return _called.Threads(self.dataset, max(1, self.num_workers), ahead, _called.Telling(collate) if skip else collate, self.worker_init_fn, skip)
 
     def _iter_iterable(self) -> Iterator[Any]:
         self._in_epoch, self._delivered_batches = True, 0
         self._watch.resume(self._counters)
-        yield from self._called(self._torch)
+        yield from self._called(self._torch, None)
 
-    def _called(self, loader: Any) -> Iterator[Any]:
+    def _called(self, loader: Any, tail: Any) -> Iterator[Any]:
         begin = perf_counter()
         for item in loader:
+            if self.on_error == "skip":
+                item, bad = item
+                self._bad_there += bad
+                self._note_skipped()
             item, now = self._moved(item), perf_counter()
             self._watch.add(now - begin, now, self._counters)
             self._delivered_batches += 1
+            if tail is not None:
+                tail.delivered(self._delivered_batches)
             yield item
             begin = perf_counter()
+        if tail is not None:
+            tail.delivered(self._delivered_batches + 1)
         self._end_epoch()
 
     # ---- what a batch looks like ----
@@ -661,13 +662,13 @@ class DataLoader:
             return [row.permute(2, 0, 1) for row in data]
         return data.permute(0, 3, 1, 2)
 
-    def _to_device(self, got: Any, engine: Optional[_Engine] = None) -> Any:
+    def _to_device(self, got: Any, engine: Optional[Engine] = None) -> Any:
         """The parts of a batch by their names, and the event behind which they are there or None: on the device, where there is one."""
         data, labels, stored = got
         parts: Dict[str, Any] = {}
         with _device.on_stream(self._stream):
             if self.variable == "pad":
-                data, parts["shape"] = _padded(data)
+                data, parts["shape"] = padded(data)
             data = self._there(data)
             if stored is not None:
                 data, labels = self._decoded(data, labels, stored, engine)
@@ -706,12 +707,12 @@ class DataLoader:
             return parts["data"]
         return tuple(parts.values()) if self.structure == "tuple" else list(parts.values())
 
-    def _decoded(self, data: torch.Tensor, labels: Any, stored: _device.Stored, engine: _Engine) -> Any:
+    def _decoded(self, data: torch.Tensor, labels: Any, stored: _device.Stored, engine: Engine) -> Any:
         """The batch with its stored rows decoded on the device; what that cannot decode the CPU does, or says what is wrong."""
 
         def plans(stored: _device.Stored, sizes: List[int]) -> torch.Tensor:
             made = engine.core.plans(stored.epoch, array("Q", stored.samples).tobytes(), array("I", sizes).tobytes())
-            return torch.frombuffer(bytearray(made), dtype=torch.int32).view(-1, 17)
+            return torch.frombuffer(bytearray(made), dtype=torch.int32).view(-1, _device.PLAN)
 
         try:
             self._decoder.fill(data, stored, plans)
@@ -739,7 +740,7 @@ class DataLoader:
     def state_dict(self) -> Dict[str, Any]:
         """The position behind the last batch that was delivered: enough to go on exactly there."""
         if self._torch is not None:
-            raise NotImplementedError("an IterableDataset has no position to save")
+            raise NotImplementedError(f"there is no position to save: {self.reason}")
         out = {
             "version": STATE_VERSION,
             "epoch": self._epoch,
@@ -823,7 +824,7 @@ class DataLoader:
             engine.core.close()
 
     def __repr__(self) -> str:
-        how = f"native, {self.num_workers or 'all'} threads" if self.native else f"called {self._who()}: {self.reason}"
+        how = f"native, {self.num_workers or 'all'} threads" if self.native else f"{'native in part, ' if self._split else ''}called {self._who()}: {self.reason}"
         try:
             size = f"{len(self.dataset)} samples, {len(self)} batches of {self.batch_size}"
         except TypeError:

@@ -129,6 +129,10 @@ def folders_of_pictures():
     assert sums[0].keys() == sums[1].keys() and sum(sums[0][i] != sums[1][i] for i in sums[0]) > 20  # each epoch its own crops
     (whole,) = Loader(root, 30, pictures={"size": 20, "train": False, "floats": False})
     assert whole.data.shape == (30, 20, 20, 3) and sorted(set(whole.labels.tolist())) == [0, 1, 2]
+    cubic, linear = (next(iter(Loader(root, 10, pictures={"size": 32, "interpolation": name}))).data for name in ("bicubic", "bilinear"))
+    assert 0 < abs(cubic - linear).mean() < 0.1 and cubic.min() >= 0 and cubic.max() <= 1
+    for wrong, text in (({"size": 8, "interpolation": "cubic"}, "bicubic"), ({"size": 8, "sice": 1}, "no option 'sice'"), ({}, "needs a 'size'"), ({"size": 0}, "at least 1")):
+        raises(ValueError, text, Loader, root, pictures=wrong)
     raises(ValueError, "three values", Loader, root, pictures={"size": 8, "mean": [1.0]})
     raises(ValueError, "need floats", Loader, root, pictures={"size": 8, "mean": [1.0] * 3, "floats": False})
 

@@ -24,6 +24,8 @@ torch.set_num_threads(1)
 ROOT = plain_pictures("pictures", "--files", "60", "--dims", "90x120x3", "--subfolders", "3")
 NORMALISE = T.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
 TRAIN = T.Compose([T.RandomResizedCrop(96), T.RandomHorizontalFlip(), T.ToTensor(), NORMALISE])  # a row has room for a file
+CHOOSING = T.Compose([T.RandomResizedCrop(96), T.ToTensor()])
+CHOOSING.transforms[0].interpolation = (T.InterpolationMode.BILINEAR, T.InterpolationMode.BICUBIC)  # as timm's "random"
 decoded = []
 
 
@@ -59,6 +61,8 @@ def batches_are_the_cpus():
     for transform in (
         TRAIN,
         T.Compose([T.Resize(110), T.CenterCrop(96), T.ToTensor()]),
+        T.Compose([T.RandomResizedCrop(96, interpolation=T.InterpolationMode.BICUBIC), T.RandomHorizontalFlip(), T.ToTensor()]),
+        CHOOSING,
         T.Compose([T.Resize((100, 96)), T.RandomHorizontalFlip(), T.PILToTensor()]),
         T.Compose([T.CenterCrop((120, 100)), T.RandomHorizontalFlip(), T.ToTensor()]),
         T.Compose([T.Resize(80), T.RandomCrop(88, padding=5), T.RandomHorizontalFlip(), T.ToTensor()]),
@@ -136,6 +140,7 @@ def errors_name_the_file():
 def what_is_not_possible_is_said():
     raises(ValueError, "decode is 'cpu'", loader, "tpu")
     raises(NotImplementedError, "equally large", loader, "gpu", transform=T.Compose([T.Resize(30), T.ToTensor()]))
+    raises(NotImplementedError, "bilinear and bicubic", loader, "gpu", transform=T.Compose([T.Resize((96, 96), T.InterpolationMode.BOX), T.ToTensor()]))
     _device.why_not, here = REAL, _device.why_not
     try:
         raises(NotImplementedError, "device='cuda'", loader, "hybrid")
@@ -234,7 +239,7 @@ extern "C" void all(unsigned char *out, const long long *pictures, const int *pl
             used.append(len(rows))
             library.all(*(ctypes.c_void_p(t.data_ptr()) for t in (out, pictures, plans, rows)), len(rows), *size, int(planar))
 
-    for transform in (TRAIN, T.Compose([T.Resize((100, 96)), T.PILToTensor()]), T.Compose([T.CenterCrop((120, 100)), T.RandomHorizontalFlip(), T.ToTensor()]),
+    for transform in (TRAIN, CHOOSING, T.Compose([T.Resize((100, 96)), T.PILToTensor()]), T.Compose([T.CenterCrop((120, 100)), T.RandomHorizontalFlip(), T.ToTensor()]),
                       T.Compose([T.Resize(80), T.RandomCrop(88, padding=5), T.RandomHorizontalFlip(), T.ToTensor()])):  # fmt: skip
         for last in (False, True):
             cpu, there = loader(transform=transform, channels_last=last), loader("hybrid", transform=transform, channels_last=last)

@@ -79,6 +79,32 @@ def order_is_torchs_over_epochs():
     assert ids_of(small(), pictures) == [b.tolist() for b in torch.utils.data.DataLoader(Indices(N), 8)]
 
 
+def order_is_torchs_when_epochs_are_given_up():
+    """torch's sampler takes more numbers at an epoch's end, which it asks for ahead of the loop: any break leaves the generator as torch would."""
+    data = torch.utils.data.TensorDataset(torch.arange(20))
+    for batch, drop, workers in ((5, False, 0), (6, False, 0), (6, True, 0), (5, False, 1), (6, False, 1)):
+        for stop in range(1, 6):
+            order = []
+            for make in (torch.utils.data.DataLoader, DataLoader):
+                g = torch.Generator().manual_seed(3)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    loader = make(data, batch, shuffle=True, drop_last=drop, num_workers=workers, generator=g)
+                order.append([])
+                for _ in range(3):
+                    for k, (x,) in enumerate(loader):
+                        order[-1] += x.tolist()
+                        if k + 1 == stop:
+                            break
+            assert order[0] == order[1], (batch, drop, workers, stop)
+    pictures = whole()
+    g = [torch.Generator().manual_seed(3) for _ in "12"]
+    ours, theirs = small(shuffle=True, generator=g[0]), torch.utils.data.DataLoader(Indices(N), 8, shuffle=True, generator=g[1], num_workers=2)
+    for stop in (1, 9, 10, 12, 13, 99):
+        have, want = (list(zip(range(stop), loader)) for loader in (ours, theirs))
+        assert ids_of([x for _, x in have], pictures) == [x.tolist() for _, x in want], stop
+
+
 def order_is_that_of_any_sampler():
     pictures = whole()
     for world in (1, 2, 3, 8):
@@ -194,6 +220,10 @@ def pictures_are_torchvisions():
     for resize in (24, 57, 120, (33, 90)):
         compare(T.Compose([T.Resize(resize), T.ToTensor()]), False, tolerance=1 / 255)
         compare(T.Compose([T.Resize(resize), T.CenterCrop(21), T.PILToTensor()]), False, tolerance=1)
+    for mode in ("bicubic", "nearest", "box", "hamming", "lanczos"):
+        for resize in (24, 120, (33, 90)):
+            last = T.PILToTensor() if mode == "nearest" else T.ToTensor()
+            compare(T.Compose([T.Resize(resize, T.InterpolationMode(mode)), T.CenterCrop(21), last]), mode == "nearest", tolerance=1 / 255)
     # One crop only: the same pixels whatever is drawn.
     full = T.RandomResizedCrop(40, scale=(1, 1), ratio=(80 / 60, 80 / 60))
     compare(T.Compose([full, T.ToTensor()]), False, tolerance=1 / 255)
@@ -203,6 +233,12 @@ def pictures_are_torchvisions():
         return
     chain = [v2.Resize(40, antialias=True), v2.CenterCrop(32), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
     compare(v2.Compose(chain), False, tolerance=1 / 255)
+    for first in (v2.ToImage(), v2.Compose([v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]), T.ToTensor()):
+        for size in (24, 150):
+            chain = [first, v2.Resize(size, v2.InterpolationMode.BICUBIC, antialias=True), v2.CenterCrop(20)]
+            compare(v2.Compose(chain + [v2.ToDtype(torch.float32, scale=True)]), False, tolerance=0.7 / 255)
+    if hasattr(v2, "RGB"):
+        compare(v2.Compose([v2.RGB(), v2.CenterCrop(33), v2.ToImage()]), True)
     compare(v2.Compose([v2.CenterCrop(33), v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True)]), False, tolerance=1e-7)
     compare(torchvision.models.ResNet18_Weights.DEFAULT.transforms(crop_size=40, resize_size=50), False, tolerance=5 / 255)
 
@@ -516,6 +552,8 @@ def errors_are_of_the_right_kind():
     empty = os.path.join(os.path.dirname(os.path.dirname(ROOT)), "empty")
     os.makedirs(os.path.join(empty, "class"), exist_ok=True)
     raises(FileNotFoundError, "no pictures in", DataLoader, empty)
+    for more, text in (({"batch_size": 2.5}, "2.5"), ({"timeout": -1}, "timeout"), ({"prefetch_factor": 0}, "prefetch_factor")):
+        raises(ValueError, text, DataLoader, ROOT, **more)
     raises(ValueError, "batch_size", DataLoader, ROOT, 0)
     raises(ValueError, "larger than the 101 samples", iter, DataLoader(ROOT, 200, drop_last=True))
     raises(ValueError, "on_error", DataLoader, ROOT, on_error="no")
@@ -540,8 +578,30 @@ def errors_are_of_the_right_kind():
     deep = os.path.join(os.path.dirname(os.path.dirname(ROOT)), "deep")
     os.makedirs(os.path.join(deep, "a"))
     Image.new("I;16", (40, 40)).save(f"{deep}/a/deep.png")
-    raises(ValueError, "deep.png", next, iter(DataLoader(deep, 1, transform=t)))
+    raises(ValueError, "16 bits", next, iter(DataLoader(deep, 1, transform=t)))
     raises(ValueError, "the crop has 90 x 90", next, iter(DataLoader(ROOT, 5, transform=T.Compose([T.RandomCrop(90), T.ToTensor()]))))
+
+
+def folders_with_other_files():
+    """Pictures that are not decoded are an error, empty classes a warning; a transform that is changed is noticed."""
+    root = plain_pictures("mixed", "--files", "6", "--dims", "60x80x3", "--subfolders", "2")
+    os.makedirs(os.path.join(root, "zz"))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        loader = DataLoader(root, 3)
+    assert len(said) == 1 and "zz" in str(said[0].message) and loader.classes[-1] == "zz"
+    open(os.path.join(root, "zz", "notes.txt"), "w").close()
+    DataLoader(root, 3, warn_after=0)
+    open(os.path.join(root, "zz", "a.bmp"), "w").close()
+    raises(NotImplementedError, "a.bmp", DataLoader, root, 3)
+    if torchvision is None:
+        return
+    data = ImageFolder(ROOT, T.Compose([T.CenterCrop(32), T.ToTensor()]))
+    loader = DataLoader(torch.utils.data.Subset(data, [1, 2, 3]), 3)
+    list(loader)
+    data.transform = T.Compose([T.CenterCrop(30), T.ToTensor()])
+    raises(RuntimeError, "changed", iter, loader)
+    assert next(iter(DataLoader(data, 3)))[0].shape[-1] == 30
 
 
 def changes_are_noticed():
@@ -643,10 +703,10 @@ def ends_cleanly():
 
 
 run([
-    order_is_torchs_over_epochs, order_is_that_of_any_sampler, global_random_numbers_are_left_alone, states_continue_exactly,
+    order_is_torchs_over_epochs, order_is_torchs_when_epochs_are_given_up, order_is_that_of_any_sampler, global_random_numbers_are_left_alone, states_continue_exactly,
     states_continue_with_other_ranks, randomness_depends_on_seed_epoch_and_sample_alone, pictures_are_torchvisions,
     padded_crops_are_torchvisions, odd_pictures_are_torchvisions, what_is_not_known_is_called, subsets_are_native, joined_sets_are_native,
     tokens_are_native, environment_makes_ranks, waits_are_told, loaders_work_side_by_side, epochs_end_in_a_zip, tiers_keep_the_order, shards_of_pictures_are_native,
-    data_sets_with_a_manifest, errors_are_of_the_right_kind, changes_are_noticed,
+    data_sets_with_a_manifest, errors_are_of_the_right_kind, folders_with_other_files, changes_are_noticed,
     interrupts_arrive, ends_cleanly,
 ])  # fmt: skip
