@@ -135,7 +135,7 @@ def timms_training():
     model = timm.create_model("resnet10t", num_classes=4)
     config = resolve_data_config({"input_size": (3, 64, 64), "interpolation": "bilinear"}, model=model)
     sets = [create_dataset("", root=TRAIN, split="train", is_training=train) for train in (True, False)]
-    sets[0].transform = create_transform(64, is_training=True, interpolation="bilinear", color_jitter=None, mean=config["mean"], std=config["std"])
+    sets[0].transform = create_transform(64, is_training=True, color_jitter=None, mean=config["mean"], std=config["std"])
     sets[1].transform = create_transform(64, is_training=False, interpolation="bilinear", mean=config["mean"], std=config["std"])
     train = DataLoader(sets[0], batch_size=16, shuffle=True, num_workers=2, drop_last=True)
     val = DataLoader(sets[1], batch_size=24, num_workers=2)
