@@ -118,6 +118,9 @@ static const char *why_reads(struct mr_advice *a)
     double limit = mr_storage_limit(a), meta = mr_stall_s(a, MR_STALL_METADATA);
     /* Reads that no call shows (io_uring, an emulated device) do not count as busy. */
     bool busy = mr_known(f->storage_busy) && f->storage_busy * a->run_s > 0.5 * a->read_s;
+    if (mr_storage_is_limit(a) && limit >= f->demand_bytes_per_s)
+        return mr_say(a, "The storage is near its limit: it gives %s, the accelerators ask for %s.",
+                      mr_say_rate(a, limit), mr_say_rate(a, f->demand_bytes_per_s));
     if (mr_storage_is_limit(a))
         return mr_say(a, "The storage is the limit: %s, of %s that the accelerators ask for.", mr_say_rate(a, limit),
                       mr_say_rate(a, f->demand_bytes_per_s));
