@@ -114,6 +114,8 @@ static int look_at_node(struct mr_tier *t, struct about *me, struct mr_error *er
         rc = open_ssds(t, err);
     if (rc)
         return rc;
+    if (t->spec.readers)
+        t->p.threads = t->spec.readers;
     me->classes = 2 + t->spec.n_ssds;
     me->capacity[0] = t->spec.staging;
     me->capacity[1] = t->spec.ram;

@@ -18,6 +18,7 @@
 #define HOLES_SHARE 20u  /* space.h: 5 % and 32 samples; of few large samples one may find no hole then */
 #define HOLES_SAMPLES 32u
 #define HOLES_MOST 8u
+#define READERS_MAX 32u
 
 static const char form[] = "e.g. 'ram=2GiB,ssd=/nvme/cache:100GiB,staging=64MiB', or 'auto'";
 
@@ -72,15 +73,30 @@ static int read_ssd(const char *part, const char *value, struct mr_tier_spec *s,
     return 0;
 }
 
+static int read_readers(const char *part, const char *value, struct mr_tier_spec *s, struct mr_error *err)
+{
+    char *end;
+    if (s->readers)
+        return bad(err, part, "stands there twice");
+    unsigned long n = strtoul(value, &end, 10);
+    if (*value < '0' || *value > '9' || *end || n < 1 || n > READERS_MAX)
+        return bad(err, part, "is no number of threads from 1 to 32");
+    s->readers = (unsigned)n;
+    return 0;
+}
+
 static int read_part(const char *part, struct mr_tier_spec *s, struct mr_error *err)
 {
     const char *equals = strchr(part, '=');
     size_t len = equals ? (size_t)(equals - part) : strlen(part);
     bool ram = len == 3 && memcmp(part, "ram", 3) == 0, staging = len == 7 && memcmp(part, "staging", 7) == 0;
     bool ssd = len == 3 && memcmp(part, "ssd", 3) == 0;
-    if (!ram && !staging && !ssd)
-        return bad(err, part, "is not one of ram=SIZE, ssd=FOLDER:SIZE, staging=SIZE");
+    bool readers = len == 7 && memcmp(part, "readers", 7) == 0;
+    if (!ram && !staging && !ssd && !readers)
+        return bad(err, part, "is not one of ram=SIZE, ssd=FOLDER:SIZE, staging=SIZE, readers=NUMBER");
     const char *value = equals ? equals + 1 : "";
+    if (readers)
+        return read_readers(part, value, s, err);
     if (ssd)
         return read_ssd(part, value, s, err);
     if (ram ? s->ram != 0 : s->staging != MR_TIER_AUTO)
@@ -240,6 +256,8 @@ void mr_tier_spec_text(const struct mr_tier_spec *s, char *out, size_t cap)
         mr_strbuf_printf(&b, "ssd %s %s, ", s->ssd[k].folder, mr_human_bytes((double)s->ssd[k].capacity, size));
     mr_strbuf_printf(&b, "staging %s%s", mr_human_bytes((double)s->staging, size),
                      s->staging_chosen ? " (chosen)" : "");
+    if (s->readers)
+        mr_strbuf_printf(&b, ", %u %s", s->readers, mr_plural(s->readers, "reader", "readers"));
     snprintf(out, cap, "%s", b.text ? b.text : "");
     mr_strbuf_done(&b);
 }

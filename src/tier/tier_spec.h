@@ -1,10 +1,11 @@
 /* What a node gives to the tiers, as text:
  *
- *     ram=2GiB,ssd=/nvme/cache:100GiB,ssd=/sata/cache:1TiB,staging=64MiB
+ *     ram=2GiB,ssd=/nvme/cache:100GiB,ssd=/sata/cache:1TiB,staging=64MiB,readers=8
  *
  * in any order; SSD folders are classes in the order in which they stand. What is not named is not used, apart from
  * staging, which has a size in any case. "ram=auto", and "auto" or "" for the whole: as much RAM as the data set needs,
- * within what is free without a margin of 10 % or 1 GiB. Folders may hold colons, but no commas. */
+ * within what is free without a margin of 10 % or 1 GiB. Folders may hold colons, but no commas. readers: threads of
+ * the node that read the source; not given: found by measuring. */
 #ifndef MR_TIER_TIER_SPEC_H
 #define MR_TIER_TIER_SPEC_H
 
@@ -19,6 +20,7 @@
 
 struct mr_tier_spec {
     uint64_t ram, staging; /* bytes; ram 0: no such class */
+    unsigned readers;      /* 0: found by measuring */
     unsigned n_ssds;
     struct mr_tier_spec_ssd {
         char *folder;

@@ -16,14 +16,15 @@ static const struct mr_tier_need small = {.set_bytes = 243 * MR_MIB, .largest = 
 static void a_specification_means_what_it_says_in_any_order(void **state)
 {
     (void)state;
-    static const char *const texts[] = {"ram=2GiB,ssd=/nvme/a:b:100GiB,staging=64MiB,ssd=rel/:1T",
-                                        "staging=64MiB,ssd=/nvme/a:b:100GiB,ssd=rel:1T,ram=2G"};
+    static const char *const texts[] = {"ram=2GiB,ssd=/nvme/a:b:100GiB,staging=64MiB,readers=3,ssd=rel/:1T",
+                                        "staging=64MiB,ssd=/nvme/a:b:100GiB,ssd=rel:1T,ram=2G,readers=3"};
     for (unsigned k = 0; k < MR_ARRAY_LEN(texts); k++) {
         struct mr_tier_spec s;
         assert_int_equal(mr_tier_spec_read(texts[k], &s, NULL), 0);
         assert_int_equal(s.ram, 2 * MR_GIB);
         assert_int_equal(s.staging, 64 * MR_MIB);
         assert_int_equal(s.n_ssds, 2);
+        assert_int_equal(s.readers, 3);
         assert_string_equal(s.ssd[0].folder, "/nvme/a:b");
         assert_int_equal(s.ssd[0].capacity, 100 * MR_GIB);
         assert_string_equal(s.ssd[1].folder, "rel");
@@ -44,6 +45,12 @@ static void what_cannot_be_is_refused_with_the_reason(void **state)
         {"ram=much", "does not end with a size"},
         {"ram=0", "size 0"},
         {"ram=1G,ram=1G", "twice"},
+        {"readers=2,readers=2", "twice"},
+        {"readers=0", "from 1 to 32"},
+        {"readers=33", "from 1 to 32"},
+        {"readers=-1", "from 1 to 32"},
+        {"readers=4x", "from 1 to 32"},
+        {"readers", "from 1 to 32"},
         {"ram=auto,ram=1G", "twice"},
         {"staging=1G,staging=2G", "twice"},
         {"ssd=/nvme", "has no size"},
