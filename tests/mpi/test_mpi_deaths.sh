@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A launcher that does not end a job whose rank was killed (srun --mpi=pmi2 is one): the other ranks see it themselves, end within
 # 10 s, one of them names the dead rank and writes the summary, also when that was rank 0.
+# test-label: once (long under sanitizers: there only in make test-full)
 set -eu
 export MILLRACE_RUN_OVERWRITE=true # runs share a folder on purpose
 . "$(dirname "$0")/../cli/waiting.sh"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A job under mpirun that loses a rank, meets a read error or a full disk, or is interrupted: it ends within 10 s, one message
 # names the rank, and every rank's series is there, marked incomplete. With every MPI implementation found.
+# test-label: once (long under sanitizers: there only in make test-full)
 set -eu
 export MILLRACE_RUN_OVERWRITE=true # runs share a folder on purpose
 . "$(dirname "$0")/../cli/waiting.sh"
