@@ -349,30 +349,6 @@ static PyObject *loader_skipped(PyObject *self, PyObject *nothing)
     return text ? Py_BuildValue("(KN)", (unsigned long long)n, text) : NULL;
 }
 
-static PyObject *from_dict(const struct mr_loader_from *f)
-{
-    return Py_BuildValue("{s:K,s:K,s:K}", "samples", f->samples, "bytes", f->bytes, "fetch_ns", f->fetch_ns);
-}
-
-static PyObject *loader_tier_stats(PyObject *self, PyObject *nothing)
-{
-    struct mr_loader_stats s;
-    const struct mr_loader_tier_stats *t = &s.tier;
-    (void)nothing;
-    if (!is_usable((Loader *)self))
-        return NULL;
-    mr_loader_get_stats(((Loader *)self)->loader, &s);
-    if (!t->used)
-        Py_RETURN_NONE;
-    return Py_BuildValue("{s:N,s:N,s:N,s:N,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:I,s:I,s:s}", "ram",
-                         from_dict(&t->ram), "ssd", from_dict(&t->ssd), "peer", from_dict(&t->peer), "source",
-                         from_dict(&t->source), "source_bytes", t->source_bytes, "distinct_bytes", t->distinct_bytes,
-                         "filled_bytes", t->filled_bytes, "served_bytes", t->served_bytes, "refetched", t->refetched,
-                         "corrupt", t->corrupt, "ram_bytes", t->ram_bytes, "ram_capacity", t->ram_capacity, "ssd_bytes",
-                         t->ssd_bytes, "ssd_capacity", t->ssd_capacity, "node", t->node, "nodes", t->nodes, "chosen",
-                         mr_loader_chosen(((Loader *)self)->loader));
-}
-
 static PyObject *loader_stats(PyObject *self, PyObject *nothing)
 {
     struct mr_loader_stats s;
@@ -454,7 +430,6 @@ static PyMethodDef loader_methods[] = {
      "width; the filter (0 bilinear, 1 bicubic)."},
     {"skipped", loader_skipped, METH_NOARGS, "(number of samples left out, why the first one was or None)."},
     {"stats", loader_stats, METH_NOARGS, "What the loader has done, as a dict."},
-    {"tier_stats", loader_tier_stats, METH_NOARGS, "What its tiers have done, as a dict; None without tiers."},
     {"tiers", loader_tiers, METH_NOARGS, "Where samples came from, as a dict; None without tiers."},
     {"info", loader_info, METH_NOARGS, "What the data set is, as a dict."},
     {NULL},

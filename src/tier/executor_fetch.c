@@ -46,7 +46,7 @@ void mr_fetching_join(struct mr_executor *x, struct mr_fetching *f, uint32_t slo
     else
         x->slot_next[f->last_waiter] = slot;
     f->last_waiter = slot;
-    mr_work_raise(device_of(x, f), &f->job, mr_work_key(MR_URGENT_SOON, access));
+    mr_work_raise(device_of(x, f), &f->job, mr_work_key(MR_URGENT_READ, access));
 }
 
 /* ---- the end of a fetch ---- */

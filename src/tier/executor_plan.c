@@ -192,7 +192,7 @@ static bool start_fetch(struct mr_executor *x, struct mr_holding *e, uint64_t ac
     if (!f)
         return false;
     f->access = access;
-    f->job.key = mr_work_key(MR_URGENT_SOON, access);
+    f->job.key = mr_work_key(MR_URGENT_READ, access);
     f->tells = k->tells;
     f->only_from_pfs = k->only_from_pfs;
     f->n_peers = k->n_peers;
@@ -387,7 +387,7 @@ bool mr_executor_load_for_peer(struct mr_executor *x, struct mr_holding *e, uint
     }
     e->lingers = true;
     f->ssd = ssd;
-    f->job.key = mr_work_key(MR_URGENT_SOON, 0); /* somebody else's look-ahead: about now */
+    f->job.key = mr_work_key(MR_URGENT_READ, 0); /* somebody else's look-ahead: about now */
     mr_fetching_go(x, f);
     return true;
 }

@@ -1,7 +1,8 @@
 /* The scheduler: everything that wants a device of the node (the source, an SSD to read or to write, the wire) is a job
  * with a key; each device has threads that take the job with the least key.
  *
- *   key = urgency, then the access for which it is needed: somebody waits now < look-ahead < fill < copy to an SSD
+ *   key = urgency (read < fill < copy to an SSD), then the access for which it is needed. A read that somebody waits
+ * for is for an earlier access than all that nobody waits for yet, so it comes first by itself.
  *
  * A device with threads = 0 finds out by itself how many are worth having: it adds some while that makes it faster, and
  * goes without some while it is ahead of everybody. Background jobs (fills and copies) pass the arbiter of the device
@@ -22,7 +23,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum mr_urgency { MR_URGENT_NOW, MR_URGENT_SOON, MR_URGENT_FILL, MR_URGENT_SPILL };
+enum mr_urgency { MR_URGENT_READ, MR_URGENT_FILL, MR_URGENT_SPILL };
 #define MR_WORK_IDLE UINT32_MAX
 #define MR_WORK_THREADS_MAX 32u
 

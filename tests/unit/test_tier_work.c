@@ -89,17 +89,17 @@ static void jobs_run_by_urgency_and_access(void **state)
     (void)state;
     struct bench b;
     struct mr_work *w = start(&b, 1);
-    push(w, &b, 0, MR_URGENT_SOON, 5);
+    push(w, &b, 0, MR_URGENT_READ, 5);
     wait_running(&b, 1); /* it holds the only thread */
     push(w, &b, 1, MR_URGENT_FILL, 1);
-    push(w, &b, 2, MR_URGENT_SOON, 30);
-    push(w, &b, 3, MR_URGENT_SOON, 20);
+    push(w, &b, 2, MR_URGENT_READ, 30);
+    push(w, &b, 3, MR_URGENT_READ, 20);
     push(w, &b, 4, MR_URGENT_SPILL, 0);
-    push(w, &b, 5, MR_URGENT_NOW, 99);
+    push(w, &b, 5, MR_URGENT_READ, 0);
     push(w, &b, 6, MR_URGENT_FILL, 7);
-    push(w, &b, 7, MR_URGENT_SOON, 40);
-    mr_work_raise(w, &b.jobs[6].job, mr_work_key(MR_URGENT_SOON, 10)); /* somebody joined it */
-    mr_work_raise(w, &b.jobs[3].job, mr_work_key(MR_URGENT_SOON, 90)); /* never later */
+    push(w, &b, 7, MR_URGENT_READ, 40);
+    mr_work_raise(w, &b.jobs[6].job, mr_work_key(MR_URGENT_READ, 10)); /* somebody joined it */
+    mr_work_raise(w, &b.jobs[3].job, mr_work_key(MR_URGENT_READ, 90)); /* never later */
     assert_true(mr_work_take_back(w, &b.jobs[7].job));
     assert_false(mr_work_take_back(w, &b.jobs[7].job));
     assert_false(mr_work_take_back(w, &b.jobs[0].job)); /* it runs */
@@ -116,10 +116,10 @@ static void the_last_one_can_be_taken(void **state)
     (void)state;
     struct bench b;
     struct mr_work *w = start(&b, 1);
-    push(w, &b, 0, MR_URGENT_SOON, 0);
+    push(w, &b, 0, MR_URGENT_READ, 0);
     wait_running(&b, 1);
     for (unsigned i = 1; i < JOBS; i++)
-        push(w, &b, i, MR_URGENT_SOON, mr_mix64(i) % 10000);
+        push(w, &b, i, MR_URGENT_READ, mr_mix64(i) % 10000);
     uint64_t before = UINT64_MAX;
     for (unsigned i = 1; i < JOBS; i++) {
         struct mr_work_job *j = mr_work_take_last(w);
@@ -140,7 +140,7 @@ static void stopping_drops_what_waits(void **state)
     b.gate = true;
     b.takes_ns = 5 * MR_NS_PER_MS;
     for (unsigned i = 0; i < JOBS; i++)
-        push(w, &b, i, MR_URGENT_SOON, i);
+        push(w, &b, i, MR_URGENT_READ, i);
     wait_done(&b, 2);
     mr_work_stop(w);
     assert_int_equal(b.done + b.dropped, JOBS);
@@ -156,7 +156,7 @@ static void background_leaves_a_thread(void **state)
     for (unsigned i = 0; i < 8; i++)
         push(w, &b, i, MR_URGENT_FILL, i);
     wait_running(&b, 2);
-    push(w, &b, 20, MR_URGENT_SOON, 0);
+    push(w, &b, 20, MR_URGENT_READ, 0);
     wait_running(&b, 3); /* the third thread was kept for it */
     mr_work_load(w, &load);
     assert_int_equal(load.background, 2);
@@ -178,7 +178,7 @@ static void threads_are_added_where_it_helps(void **state)
     unsigned pushed = 0;
     for (uint64_t until = mr_now_ns() + 20 * MR_NS_PER_S; load.threads <= 4 && mr_now_ns() < until;) {
         while (pushed < b.done + JOBS / 2) {
-            push(w, &b, pushed % JOBS, MR_URGENT_SOON, pushed);
+            push(w, &b, pushed % JOBS, MR_URGENT_READ, pushed);
             pushed++;
         }
         mr_clock_sleep_until(mr_clock_real(), mr_now_ns() + MR_NS_PER_MS, NULL);
