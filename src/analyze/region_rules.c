@@ -66,8 +66,10 @@ static const struct {
     {"decode",      "*",                    MR_ROLE_PART, MR_REGION_DECODE},
     {"copy",        "*",                    MR_ROLE_COPY, MR_REGION_COPY},
     {"barrier",     "*",                    MR_ROLE_BARRIER, NO},
+    {"startup",     "init_process_group",   MR_ROLE_RANK, NO},
     {"startup",     "*",                    MR_ROLE_STARTUP, NO},
     {"accelerator", "idle",                 MR_ROLE_ACCELERATOR_IDLE, NO},
+    {"accelerator", "collective",           MR_ROLE_ACCELERATOR_COLLECTIVE, NO},
     /* TensorFlow, Grain */
     {"data_loader", "*Iterator.end",        MR_ROLE_END, NO},
     {"data_loader", "grain.DataLoader.end", MR_ROLE_END, NO},

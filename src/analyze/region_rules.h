@@ -34,9 +34,11 @@ enum mr_region_role {
     MR_ROLE_EVALUATION,
     MR_ROLE_EPOCH,
     MR_ROLE_STARTUP,
-    MR_ROLE_ACCELERATOR_IDLE, /* the accelerator was idle during a wait; argument batch */
-    MR_ROLE_FIGURES,          /* sums that a rank of our own trainer told at its end */
-    MR_ROLE_OPEN,             /* our own trainer opens its data */
+    MR_ROLE_RANK,                   /* the process learns which rank it is: arguments rank, world */
+    MR_ROLE_ACCELERATOR_IDLE,       /* the accelerator was idle during a wait; argument batch */
+    MR_ROLE_ACCELERATOR_COLLECTIVE, /* it waited for other ranks */
+    MR_ROLE_FIGURES,                /* sums that a rank of our own trainer told at its end */
+    MR_ROLE_OPEN,                   /* our own trainer opens its data */
     /* ---- of whoever makes batches ---- */
     MR_ROLE_FETCH,       /* one batch, by one worker */
     MR_ROLE_ITEM,        /* one sample, by a worker that does not tell of batches */

@@ -167,6 +167,24 @@ static void share_late_waits(struct mr_advice *a)
     a->pool_s[MR_STALL_NOT_STARTED] = 0;
 }
 
+/* By the host, or by the accelerator where that waits and the host goes on. */
+static double waited_for_ranks_s(const struct mr_explanation *x)
+{
+    double host = (double)x->ns[MR_TIME_BARRIER], accelerator = 0;
+    for (size_t i = 0; i < x->steps; i++)
+        accelerator += (double)x->step[i].collective_ns;
+    return fmax(host, accelerator / fmax(1, (double)x->ranks)) / 1e9;
+}
+
+/* What ranks waited for others that were saving, mean of all: as much blocked by checkpoints as those are. */
+static double waited_for_saves_s(const struct mr_explanation *x)
+{
+    double ns = 0, ranks = (double)x->ranks;
+    for (size_t i = 0; i < x->culprits; i++)
+        ns += (double)MR_MIN(x->culprit[i].cause[MR_TIME_CHECKPOINT], x->culprit[i].lost_ns) * (ranks - 1) / ranks;
+    return ns / 1e9;
+}
+
 static void prepare(struct mr_advice *a, struct mr_explanation *x)
 {
     *a = (struct mr_advice){.x = x, .f = &x->facts};
@@ -176,11 +194,11 @@ static void prepare(struct mr_advice *a, struct mr_explanation *x)
         a->stall_s += a->pool_s[c];
     }
     a->pool_s[MR_STALL_COPY] += (double)x->ns[MR_TIME_COPY] / 1e9;
-    a->checkpoint_s = (double)x->ns[MR_TIME_CHECKPOINT] / 1e9;
-    a->barrier_s = (double)x->ns[MR_TIME_BARRIER] / 1e9;
+    a->checkpoint_s = (double)x->ns[MR_TIME_CHECKPOINT] / 1e9 + waited_for_saves_s(x);
+    a->barrier_s = waited_for_ranks_s(x);
     a->startup_s = (double)x->ns[MR_TIME_STARTUP] / 1e9;
     a->pool_s[MR_STALL_CAUSE_COUNT] = a->checkpoint_s;
-    a->pool_s[MR_STALL_CAUSE_COUNT + 1] = a->barrier_s;
+    a->pool_s[MR_STALL_CAUSE_COUNT + 1] = fmax(0, a->barrier_s - waited_for_saves_s(x));
     a->pool_s[MR_STALL_CAUSE_COUNT + 2] = a->startup_s;
     a->pool_s[MR_STALL_CAUSE_COUNT + 3] = (double)x->ns[MR_TIME_COMPUTE] / 1e9;
     prepare_counters(a);

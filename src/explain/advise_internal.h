@@ -126,6 +126,11 @@ bool mr_storage_is_limit(const struct mr_advice *a);
 void mr_fix_loading(struct mr_advice *a, struct mr_draft *d, double workers, double ahead);
 const char *mr_try_run(struct mr_advice *a, const char *settings);
 
+/* ---- ranks that others wait for (rule_run.c) ---- */
+int mr_culprit_rank(const struct mr_advice *a, const struct mr_explain_culprit *c);
+unsigned mr_culprit_class(const struct mr_explain_culprit *c); /* enum mr_time_class: what it did longer than others */
+const char *mr_culprit_does(struct mr_advice *a, const struct mr_explain_culprit *c); /* in words */
+
 /* ---- after the rules ---- */
 int mr_advise_verdict(struct mr_advice *a); /* advise_verdict.c */
 

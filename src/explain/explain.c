@@ -72,6 +72,7 @@ static void job_done(struct explain_job *j)
     mr_map_done(&j->paths);
     free(j->file.item);
     free(j->rank_of);
+    free(j->number);
     lanes_done(j);
     free(j->lane_of);
     free(j->span.item);

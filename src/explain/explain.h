@@ -86,6 +86,8 @@ struct mr_explain_step {
     uint64_t batch; /* within the epoch; MR_TIME_UNKNOWN */
     uint64_t start_ns, end_ns;
     uint64_t ns[MR_TIME_CLASS_COUNT];
+    uint64_t tail_ns[MR_TIME_CLASS_COUNT]; /* of ns: behind its last barrier; all of it where it has none */
+    uint64_t collective_ns;                /* the accelerator waited for other ranks, beside whatever the host did */
     uint64_t stall[MR_STALL_CAUSE_COUNT];
     uint64_t behind_ns; /* of the stall: the reader was still busy with earlier batches (whatever the cause) */
     uint64_t accelerator_idle_ns; /* MR_TIME_UNKNOWN */

@@ -224,8 +224,8 @@ static int make_facts(struct explain_job *j)
     }
     for (size_t i = 0; i < j->make.n; i++) {
         const struct explain_make *m = &j->make.item[i];
-        if (for_evaluation(j, m, of_make))
-            continue;
+        if (j->lane[m->lane].rank == NO_INDEX || for_evaluation(j, m, of_make))
+            continue; /* of a rank that was not asked for, or not of training */
         uint64_t dur = m->end - m->start, told = 0;
         for (unsigned c = 0; c < MR_STALL_CAUSE_COUNT; c++)
             told += m->cause[c];

@@ -11,6 +11,7 @@
  *   explain_calls.c    of one thread: sums, sizes, files, pictures
  *   explain_unions.c   unions over the threads of a rank
  *   stall_cause.c      why each wait took as long as it did
+ *   explain_culprits.c who made whom wait
  *   explain_files.c, explain_facts.c, explain_ranks.c, explain_trust.c   what is left of the struct
  *
  * Invariants
@@ -52,7 +53,9 @@
     X(READ, "read_ns")                                                                                                 \
     X(DECODE, "decode_ns")                                                                                             \
     X(TRANSFORM, "transform_ns")                                                                                       \
-    X(IDLE, "idle_ns")
+    X(IDLE, "idle_ns")                                                                                                 \
+    X(RANK, "rank")                                                                                                    \
+    X(WORLD, "world")
 enum explain_key {
 #define EXPLAIN_KEY_ENUM(name, text) KEY_##name,
     EXPLAIN_KEYS(EXPLAIN_KEY_ENUM)
@@ -216,6 +219,8 @@ struct explain_job {
     bool *owns, *kept; /* made its tables; has spans of the first pass */
     struct mr_map paths;
     MR_VEC(struct explain_file) file;
+    int32_t *number;   /* of the rank that a process is, by process; -1: nobody says */
+    int32_t world;     /* ranks of the job; 0: nobody says */
     uint32_t *rank_of; /* by process; NO_INDEX: in none */
     struct explain_rank *rank;
     uint32_t ranks;
@@ -265,6 +270,9 @@ int mr_explain_gather_spans(struct explain_job *j, struct mr_error *err);
 /* ---- explain_ranks.c ---- */
 int mr_explain_assign_ranks(struct explain_job *j);
 int mr_explain_finish_ranks(struct explain_job *j);
+
+/* ---- explain_culprits.c ---- */
+int mr_explain_find_culprits(struct explain_job *j);
 
 /* ---- explain_waits.c ---- */
 int mr_explain_find_waits(struct explain_job *j);

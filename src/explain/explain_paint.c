@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* The first one that is active counts. */
 static const uint8_t priority[] = {MR_TIME_COMPUTE, MR_TIME_CHECKPOINT, MR_TIME_STALL, MR_TIME_BARRIER, MR_TIME_COPY};
@@ -65,8 +66,12 @@ static void draw(struct sweep *s, unsigned what, uint64_t start, uint64_t end)
 static void add(struct sweep *s, struct mr_explain_step *step, unsigned what, uint64_t start, uint64_t end)
 {
     s->out->ns[what] += end - start;
-    if (step)
+    if (step) {
         step->ns[what] += end - start;
+        step->tail_ns[what] += end - start;
+        if (what == MR_TIME_BARRIER)
+            memset(step->tail_ns, 0, sizeof step->tail_ns);
+    }
     if (what == MR_TIME_OTHER && start >= s->train_to)
         s->out->after_ns += end - start;
     if (what == MR_TIME_COMPUTE && mr_intervals_add(&s->r->compute, start, end) < 0)

@@ -1,5 +1,5 @@
-/* Whose time is explained: which process belongs to which rank; and what the ranks amount to together: means, the worst
- * one, and who made whom wait. */
+/* Whose time is explained: which process belongs to which rank; and what the ranks amount to together: means and the
+ * worst one. */
 #include "base/common.h"
 #include "explain/explain_internal.h"
 
@@ -74,7 +74,29 @@ static int by_number(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Ranks that the launcher gave, in their order. */
+/* Numbers that the launcher gave; else those that processes were told later on (torch's init_process_group). */
+static int number_processes(struct explain_job *j)
+{
+    j->number = malloc((j->t->processes + 1) * sizeof(*j->number));
+    if (!j->number)
+        return -ENOMEM;
+    for (size_t p = 0; p < j->t->processes; p++) {
+        j->number[p] = j->t->process[p].rank;
+        j->world = MR_MAX(j->world, j->t->process[p].world);
+    }
+    for (size_t i = 0; i < j->span.n; i++) {
+        const struct explain_span *s = &j->span.item[i];
+        uint32_t p = j->lane[s->lane].process;
+        if (s->role != MR_ROLE_RANK || j->number[p] >= 0 || s->arg[KEY_RANK] > INT32_MAX)
+            continue;
+        j->number[p] = (int32_t)s->arg[KEY_RANK];
+        if (s->arg[KEY_WORLD] <= INT32_MAX)
+            j->world = MR_MAX(j->world, (int32_t)s->arg[KEY_WORLD]);
+    }
+    return 0;
+}
+
+/* Ranks by these numbers, in their order. */
 static int ranks_by_number(struct explain_job *j, int32_t **number)
 {
     size_t n = 0;
@@ -82,17 +104,16 @@ static int ranks_by_number(struct explain_job *j, int32_t **number)
     if (!*number)
         return -ENOMEM;
     for (size_t p = 0; p < j->t->processes; p++)
-        if (j->t->process[p].rank >= 0)
-            (*number)[n++] = j->t->process[p].rank;
+        if (j->number[p] >= 0)
+            (*number)[n++] = j->number[p];
     if (n)
         qsort(*number, n, sizeof(**number), by_number);
     for (size_t i = 0; i < n; i++)
         if (!j->ranks || (*number)[j->ranks - 1] != (*number)[i])
             (*number)[j->ranks++] = (*number)[i];
     for (size_t p = 0; p < j->t->processes; p++) {
-        const int32_t *at = j->t->process[p].rank >= 0
-                                ? bsearch(&j->t->process[p].rank, *number, j->ranks, sizeof(**number), by_number)
-                                : NULL;
+        const int32_t *at =
+            j->number[p] >= 0 ? bsearch(&j->number[p], *number, j->ranks, sizeof(**number), by_number) : NULL;
         j->rank_of[p] = at ? (uint32_t)(at - *number) : NO_INDEX;
     }
     return 0;
@@ -170,6 +191,7 @@ int mr_explain_assign_ranks(struct explain_job *j)
         else if (!*at)
             *at = p + 1;
     }
+    rc = rc ? rc : number_processes(j);
     rc = rc ? rc : ranks_by_number(j, &number);
     bool given = j->ranks > 0;
     if (!rc && !given)
@@ -244,103 +266,11 @@ static void add_causes(struct mr_explanation *x)
         x->stall[largest] -= MR_MIN(x->stall[largest], sum - x->ns[MR_TIME_STALL]);
 }
 
-/* ---- who made whom wait ---- */
-
-/* One step of all ranks; arrive: when a rank came to the barrier. */
-struct meeting {
-    uint32_t rank;
-    uint64_t arrive;
-    const struct mr_explain_step *step;
-};
-
-static void blame_meeting(struct mr_explain_culprit *c, const struct meeting *m, size_t n)
-{
-    size_t last = 0;
-    double mean = 0, waited = 0, others[MR_TIME_CLASS_COUNT] = {0}, causes[MR_STALL_CAUSE_COUNT] = {0};
-    for (size_t i = 1; i < n; i++)
-        last = m[i].arrive > m[last].arrive ? i : last;
-    for (size_t i = 0; i < n; i++) {
-        if (i == last)
-            continue;
-        waited += (double)(m[last].arrive - m[i].arrive);
-        for (unsigned k = 0; k < MR_TIME_CLASS_COUNT; k++)
-            others[k] += (double)m[i].step->ns[k] / (double)(n - 1);
-        for (unsigned k = 0; k < MR_STALL_CAUSE_COUNT; k++)
-            causes[k] += (double)m[i].step->stall[k] / (double)(n - 1);
-    }
-    mean = waited / (double)(n - 1);
-    if (!(mean > 0))
-        return;
-    c += m[last].rank;
-    c->steps++;
-    c->waited_ns += (uint64_t)waited;
-    c->lost_ns += (uint64_t)mean;
-    for (unsigned k = 0; k < MR_TIME_CLASS_COUNT; k++)
-        if (k != MR_TIME_BARRIER && (double)m[last].step->ns[k] > others[k])
-            c->cause[k] += (uint64_t)((double)m[last].step->ns[k] - others[k]);
-    for (unsigned k = 0; k < MR_STALL_CAUSE_COUNT; k++)
-        if ((double)m[last].step->stall[k] > causes[k])
-            c->stall[k] += (uint64_t)((double)m[last].step->stall[k] - causes[k]);
-}
-
-static int by_loss(const void *a, const void *b)
-{
-    const struct mr_explain_culprit *x = a, *y = b;
-    return x->lost_ns != y->lost_ns ? (x->lost_ns > y->lost_ns ? -1 : 1) : x->rank < y->rank ? -1 : x->rank > y->rank;
-}
-
-/* Steps of equal numbers meet. Ranks without a barrier in their trace meet nobody. */
-static int find_culprits(struct explain_job *j)
-{
-    struct mr_explanation *x = j->x;
-    uint64_t barrier = 0;
-    for (size_t r = 0; r < x->ranks; r++)
-        barrier += x->rank[r].ns[MR_TIME_BARRIER];
-    if (x->ranks < 2 || !barrier)
-        return 0;
-    size_t *at = calloc(x->ranks, sizeof(*at));
-    struct meeting *m = calloc(x->ranks, sizeof(*m));
-    struct mr_explain_culprit *c = mr_arena_alloc(&x->arena, x->ranks * sizeof(*c));
-    bool more = at && m && c;
-    for (size_t i = 0, r = 0; more && i < x->steps; i++) { /* where the steps of a rank begin */
-        while (r <= x->step[i].rank && r < x->ranks)
-            at[r++] = i;
-    }
-    for (uint64_t number = 0; more; number++) {
-        size_t n = 0;
-        more = false;
-        for (uint32_t r = 0; r < x->ranks; r++) {
-            size_t k = at[r] + number;
-            if (k >= x->steps || x->step[k].rank != r)
-                continue;
-            more = true;
-            m[n++] =
-                (struct meeting){r,
-                                 x->step[k].start_ns + (x->step[k].end_ns - x->step[k].start_ns) -
-                                     MR_MIN(x->step[k].ns[MR_TIME_BARRIER], x->step[k].end_ns - x->step[k].start_ns),
-                                 &x->step[k]};
-        }
-        if (n > 1)
-            blame_meeting(c, m, n);
-    }
-    free(at);
-    free(m);
-    if (!c)
-        return -ENOMEM;
-    for (uint32_t r = 0; r < x->ranks; r++)
-        c[r].rank = r;
-    qsort(c, x->ranks, sizeof(*c), by_loss);
-    x->culprit = c;
-    while (x->culprits < x->ranks && c[x->culprits].lost_ns)
-        x->culprits++;
-    return 0;
-}
-
 int mr_explain_finish_ranks(struct explain_job *j)
 {
     if (!j->x->ranks)
         return 0;
     add_means(j->x);
     add_causes(j->x);
-    return find_culprits(j);
+    return mr_explain_find_culprits(j);
 }

@@ -274,6 +274,24 @@ static void place_waits(struct explain_job *j, const struct explain_rank *r)
     }
 }
 
+/* What the accelerator waited for other ranks, by the time at which the host had asked for it. */
+static void place_collectives(struct explain_job *j, const struct explain_rank *r)
+{
+    for (uint32_t i = r->span; i < r->span + r->spans; i++) {
+        const struct explain_span *s = &j->span.item[i];
+        uint32_t lo = r->step, hi = r->step + r->steps;
+        while (s->role == MR_ROLE_ACCELERATOR_COLLECTIVE && lo < hi) { /* the first step that ends behind it */
+            uint32_t mid = (lo + hi) / 2;
+            if (j->step.item[mid].end_ns < s->end)
+                lo = mid + 1;
+            else
+                hi = mid;
+        }
+        if (s->role == MR_ROLE_ACCELERATOR_COLLECTIVE && lo < r->step + r->steps && j->step.item[lo].start_ns <= s->end)
+            j->step.item[lo].collective_ns += s->end - s->start;
+    }
+}
+
 /* ---- one rank ---- */
 
 static uint8_t class_of(unsigned role)
@@ -340,6 +358,8 @@ static int find_rank_steps(struct explain_job *j, uint32_t rank)
             r->rest = MR_TIME_STALL;
     }
     r->steps = (uint32_t)j->step.n - r->step;
+    if (!rc)
+        place_collectives(j, r);
     return rc;
 }
 

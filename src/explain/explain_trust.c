@@ -38,15 +38,13 @@ static int note_cut(struct explain_job *j)
                                 mr_human_count(t->events, have), (unsigned long long)t->skipped_bytes));
 }
 
-static uint32_t missing_ranks(const struct mr_trace *t)
+static uint32_t missing_ranks(const struct explain_job *j)
 {
-    int32_t world = 0;
+    int32_t world = j->world;
     uint32_t have = 0;
-    for (size_t p = 0; p < t->processes; p++)
-        world = MR_MAX(world, t->process[p].world);
     char *seen = calloc((size_t)MR_MAX(world, 0) + 1, 1);
-    for (size_t p = 0; seen && p < t->processes; p++) {
-        int32_t r = t->process[p].rank;
+    for (size_t p = 0; seen && p < j->t->processes; p++) {
+        int32_t r = j->number[p];
         if (r >= 0 && r < world && !seen[r]) {
             seen[r] = 1;
             have++;
@@ -133,7 +131,7 @@ int mr_explain_trust(struct explain_job *j)
         for (unsigned c = 0; r->process[p].skipped && c < MR_CALL_COUNT; c++)
             t->sampled_out += r->process[p].skipped[c];
     t->cut = t->gone || t->skipped_bytes;
-    t->ranks_missing = missing_ranks(r);
+    t->ranks_missing = missing_ranks(j);
     t->clock_jump = r->clock_jumps || clock_jumps(j);
     char count[MR_HUMAN_LEN];
     int rc = note_cut(j);

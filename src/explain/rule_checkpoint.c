@@ -10,7 +10,8 @@
 
 struct saves {
     double n, seconds, bytes, interval;
-    double rest; /* from the end of the last one to the end of the run */
+    double writers; /* ranks that save */
+    double rest;    /* from the end of the last one to the end of the run */
 };
 
 /* Of the rank that writes most: the others wait for it. */
@@ -18,11 +19,14 @@ static struct saves checkpoints_of(const struct mr_advice *a)
 {
     struct saves s = {0};
     uint64_t first = UINT64_MAX, last = 0, end = 0, n0 = 0;
+    uint32_t writer = UINT32_MAX;
     for (size_t i = 0; i < a->x->checkpoints; i++) {
         const struct mr_explain_checkpoint *c = &a->x->checkpoint[i];
         if (c->is_load)
             continue;
         s.bytes += (double)c->bytes;
+        s.writers += c->rank != writer; /* they are sorted by rank */
+        writer = c->rank;
         if (c->rank != a->x->checkpoint[0].rank)
             continue;
         n0++;
@@ -57,10 +61,9 @@ bool mr_rule_ck1(struct mr_advice *a, struct mr_draft *d)
 {
     struct saves s = checkpoints_of(a);
     const struct mr_explain_facts *f = a->f;
-    double ranks = a->x->ranks ? (double)a->x->ranks : 1;
     if (s.n < 1)
         return mr_silent(a, "no checkpoint was saved");
-    double rate = a->checkpoint_s > 0 ? s.bytes / ranks / a->checkpoint_s : NAN;
+    double rate = a->checkpoint_s > 0 ? s.bytes / s.writers / a->checkpoint_s : NAN;
     if (is_buffered(a))
         return mr_silent(a, "checkpoints go through a burst buffer already");
     double fast = mr_known_or(f->fast_write_bytes_per_s, LOCAL_RATE);
@@ -68,7 +71,7 @@ bool mr_rule_ck1(struct mr_advice *a, struct mr_draft *d)
         return mr_silent(a, "checkpoints are written at %s by each rank: no local tier is clearly faster",
                          mr_say_rate(a, rate));
     bool blocks = a->checkpoint_s >= CHECKPOINT_SHARE * a->run_s;
-    double drain = s.bytes / s.n / ranks / rate, late = late_s(a, &s);
+    double drain = s.bytes / s.n / s.writers / rate, late = late_s(a, &s);
     d->f.saves_s = fmax(0, a->checkpoint_s * (1 - rate / fast) - late);
     d->f.saves_low_s = 0.8 * d->f.saves_s;
     d->f.saves_high_s = a->checkpoint_s;
@@ -76,7 +79,7 @@ bool mr_rule_ck1(struct mr_advice *a, struct mr_draft *d)
     d->f.potential = !blocks;
     d->f.title =
         mr_say(a, "%.0f checkpoints block training for %s (%s), written at %s", s.n, mr_say_s(a, a->checkpoint_s),
-               mr_say_share(a, a->run_s > 0 ? a->checkpoint_s / a->run_s : 0), mr_say_rate(a, rate * ranks));
+               mr_say_share(a, a->run_s > 0 ? a->checkpoint_s / a->run_s : 0), mr_say_rate(a, rate * s.writers));
     d->f.fix = mr_say(a,
                       "burst buffer: save to a local disk or memory, copy to the checkpoint folder while training goes "
                       "on (%.1fx faster)",
@@ -97,7 +100,7 @@ bool mr_rule_ck1(struct mr_advice *a, struct mr_draft *d)
 bool mr_rule_ck2(struct mr_advice *a, struct mr_draft *d)
 {
     struct saves s = checkpoints_of(a);
-    double written = 0, blocked = 0, ranks = a->x->ranks ? (double)a->x->ranks : 1;
+    double written = 0, blocked = 0;
     for (size_t i = 0; i < a->x->checkpoints; i++) {
         const struct mr_explain_checkpoint *c = &a->x->checkpoint[i];
         if (c->is_load || c->write_ns == MR_TIME_UNKNOWN)
@@ -115,19 +118,20 @@ bool mr_rule_ck2(struct mr_advice *a, struct mr_draft *d)
     if (!(written >= 0.5 * blocked))
         return mr_silent(a, "writing is %s of the time that checkpoints block",
                          mr_say_share(a, blocked > 0 ? written / blocked : NAN));
-    double copy = s.bytes / ranks / COPY_RATE;
+    double copy = s.bytes / s.writers / COPY_RATE;
     d->f.saves_s = fmax(0, a->checkpoint_s * fmin(1, written / blocked) - copy - late_s(a, &s));
     d->f.saves_low_s = 0.5 * d->f.saves_s;
     d->f.saves_high_s = a->checkpoint_s;
     d->f.confidence = 0.6;
     d->weight = 0.9;
     d->f.title = mr_say(a, "training stands still while checkpoints are written: %s of %s blocked",
-                        mr_say_s(a, written / 1e9 / ranks), mr_say_s(a, a->checkpoint_s));
+                        mr_say_s(a, written / 1e9 / s.writers), mr_say_s(a, a->checkpoint_s));
     d->f.fix = "snapshot the state into memory, and write it while training goes on";
     d->f.evidence = mr_say(a, "%.0f checkpoints of %s, writing %s of the time", s.n, mr_say_bytes(a, s.bytes / s.n),
                            mr_say_share(a, written / blocked));
-    d->f.formula = mr_say(a, "blocked %s - copying %s at %s - what writing comes too late",
-                          mr_say_s(a, a->checkpoint_s), mr_say_bytes(a, s.bytes / ranks), mr_say_rate(a, COPY_RATE));
+    d->f.formula =
+        mr_say(a, "blocked %s - copying %s at %s - what writing comes too late", mr_say_s(a, a->checkpoint_s),
+               mr_say_bytes(a, s.bytes / s.writers), mr_say_rate(a, COPY_RATE));
     d->f.snippet[0] = "checkpoint:\n  engine: async";
     d->f.snippet[1] = "from millrace import checkpoint; saver = checkpoint.Saver(folder); saver.save(step, state)";
     d->f.snippet[2] = "tf.train.CheckpointOptions(experimental_enable_async_checkpoint=True)";
@@ -156,8 +160,8 @@ bool mr_rule_ck3(struct mr_advice *a, struct mr_draft *d)
     d->f.saves_low_s = 0.3 * d->f.saves_s;
     d->f.saves_high_s = lost * (1 - 1 / ranks);
     d->f.confidence = 0.6;
-    d->f.title =
-        mr_say(a, "rank 0 writes all checkpoints (%s) while %.0f ranks wait", mr_say_bytes(a, s.bytes), ranks - 1);
+    d->f.title = mr_say(a, "rank 0 writes all checkpoints (%s) while %s", mr_say_bytes(a, s.bytes),
+                        ranks > 2 ? mr_say(a, "%.0f ranks wait", ranks - 1) : "the other one waits");
     d->f.fix = "a sharded checkpoint: every rank writes its part";
     d->f.evidence =
         mr_say(a, "%s of %s by rank 0, in %s", mr_say_bytes(a, one), mr_say_bytes(a, s.bytes), mr_say_s(a, s.seconds));

@@ -223,12 +223,16 @@ bool mr_rule_th2(struct mr_advice *a, struct mr_draft *d)
     d->f.confidence = sure ? 0.9 : 0.55;
     d->weight *= p.cpu_s > p.read_s ? 1 : 0.6;
     set_saves(d, d->f.saves_s, (sure ? 0.8 : 0) * d->f.saves_s, a->stall_s);
-    d->f.title = mr_say(a, "%s %s per batch to decode, computing it takes %s%s",
-                        p.workers < 1     ? "the training loop takes"
-                        : p.workers > 1.5 ? mr_say(a, "%.0f workers take", p.workers)
-                                          : "one worker takes",
-                        mr_say_s(a, p.cpu_s), mr_say_s(a, p.compute_s),
-                        mr_known(p.cpus) ? mr_say(a, "; %.3g CPUs for each rank", p.cpus) : "");
+    bool decodes = !(a->f->worker_cpu < 0.5);
+    d->f.title =
+        mr_say(a, "%s %s per batch%s, computing it takes %s%s",
+               p.workers < 1     ? "the training loop takes"
+               : p.workers > 1.5 ? mr_say(a, "%.0f workers take", p.workers)
+                                 : "one worker takes",
+               mr_say_s(a, p.cpu_s),
+               decodes ? " to decode" : mr_say(a, " (%s of it on a CPU)", mr_say_share(a, a->f->worker_cpu)),
+               mr_say_s(a, p.compute_s),
+               mr_known(p.cpus) ? mr_say(a, "; %.3g %s for each rank", p.cpus, p.cpus > 1 ? "CPUs" : "CPU") : "");
     if (d->f.potential)
         d->f.title = mr_say(a, "%s; %s", d->f.title, times_faster(a, &p));
     d->f.fix = mr_say(a, "workers %.0f -> %.0f", p.workers, q.workers);

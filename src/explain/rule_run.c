@@ -1,6 +1,7 @@
 /* Rules about the course of a run: starts of epochs, tails, stragglers, noisy neighbours, the software between storage
  * and batch, the harness itself. */
 #include "base/common.h"
+#include "base/strbuf.h"
 #include "explain/advise_internal.h"
 
 #include <stdlib.h>
@@ -180,6 +181,41 @@ bool mr_rule_tl1(struct mr_advice *a, struct mr_draft *d)
     return true;
 }
 
+int mr_culprit_rank(const struct mr_advice *a, const struct mr_explain_culprit *c)
+{
+    return a->x->rank[c->rank].rank;
+}
+
+unsigned mr_culprit_class(const struct mr_explain_culprit *c)
+{
+    unsigned why = 0;
+    for (unsigned k = 1; k < MR_TIME_CLASS_COUNT; k++)
+        why = c->cause[k] > c->cause[why] ? k : why;
+    return why;
+}
+
+const char *mr_culprit_does(struct mr_advice *a, const struct mr_explain_culprit *c)
+{
+    static const char *const does[] = {[MR_TIME_COMPUTE] = "computed",
+                                       [MR_TIME_STALL] = "waited for data",
+                                       [MR_TIME_CHECKPOINT] = "saved checkpoints",
+                                       [MR_TIME_BARRIER] = "waited",
+                                       [MR_TIME_COPY] = "copied to its device",
+                                       [MR_TIME_STARTUP] = "started",
+                                       [MR_TIME_OTHER] = "did something else"};
+    static const char *const causes[] = {
+#define CAUSE_WORDS(name, key, words) [MR_STALL_##name] = words,
+        MR_STALL_CAUSES(CAUSE_WORDS)
+#undef CAUSE_WORDS
+    };
+    unsigned class = mr_culprit_class(c), cause = 0;
+    for (unsigned k = 1; k < MR_STALL_CAUSE_COUNT; k++)
+        cause = c->stall[k] > c->stall[cause] ? k : cause;
+    bool told = class == MR_TIME_STALL && c->stall[cause] && cause != MR_STALL_UNKNOWN;
+    return mr_say(a, "%s%s%s%s longer than the others", does[class], told ? " (" : "", told ? causes[cause] : "",
+                  told ? ")" : "");
+}
+
 bool mr_rule_tl2(struct mr_advice *a, struct mr_draft *d)
 {
     const struct mr_explain_culprit *c = a->x->culprits ? &a->x->culprit[0] : NULL;
@@ -188,24 +224,33 @@ bool mr_rule_tl2(struct mr_advice *a, struct mr_draft *d)
         all += (double)a->x->culprit[i].steps;
     if (!c || ranks < 2)
         return mr_silent(a, "no rank waited for another");
-    if ((double)c->steps <= 2 / ranks * all || (double)c->steps < 0.5 * all)
-        return mr_silent(a, "the slowest rank changes: rank %u was it in %s of %s steps", c->rank,
+    if ((double)c->steps <= fmax(0.5, fmin(2 / ranks, 0.8)) * all) /* of two, one comes last half the time by chance */
+        return mr_silent(a, "the slowest rank changes: rank %d was it in %s of %s steps", mr_culprit_rank(a, c),
                          mr_say_count(a, (double)c->steps), mr_say_count(a, all));
-    unsigned why = 0;
-    for (unsigned k = 1; k < MR_TIME_CLASS_COUNT; k++)
-        why = c->cause[k] > c->cause[why] ? k : why;
-    static const char *const name[] = {"computed", "waited for data",   "saved", "waited", "copied",
-                                       "started",  "did something else"};
+    unsigned why = mr_culprit_class(c);
     d->f.saves_s = (double)c->lost_ns / 1e9;
     d->f.saves_low_s = 0.5 * d->f.saves_s;
-    d->f.saves_high_s = a->barrier_s;
+    d->f.saves_high_s = fmax(a->barrier_s, d->f.saves_s);
     d->f.confidence = 0.8;
-    d->f.title = mr_say(a, "rank %u is last in %s of the steps: it %s longer than the others", c->rank,
-                        mr_say_share(a, (double)c->steps / fmax(1, all)), name[why]);
-    d->f.fix = "look at its node (placement, disk, other programs), or give it less";
+    d->pools |= why == MR_TIME_STALL        ? MR_POOL_STALL
+                : why == MR_TIME_CHECKPOINT ? MR_POOL_CHECKPOINT
+                : why == MR_TIME_COMPUTE    ? MR_POOL_COMPUTE
+                                            : 0; /* its own time and what the others waited for it */
+    d->f.title = mr_say(a, "rank %d is last in %s of the steps: it %s", mr_culprit_rank(a, c),
+                        mr_say_share(a, (double)c->steps / fmax(1, all)), mr_culprit_does(a, c));
+    d->f.fix =
+        why == MR_TIME_STALL
+            ? mr_say(a, "find out why rank %d waits for data, and not the others: its files, node, disk, workers",
+                     mr_culprit_rank(a, c))
+        : why == MR_TIME_CHECKPOINT ? "save beside training (asynchronously), or let every rank save its part"
+                                    : "look at its node (placement, disk, other programs), or give it less";
     d->f.evidence = mr_say(a, "%s lost to it, others waited %s in all", mr_say_s(a, (double)c->lost_ns / 1e9),
                            mr_say_s(a, (double)c->waited_ns / 1e9));
-    d->f.formula = "sum over steps of (when it came - mean of the others)";
+    d->f.formula = "sum over steps of what the others waited longer for other ranks than it did, mean of the others";
+    char word[4400];
+    if (a->x->source && *a->x->source && !a->own)
+        d->f.command = mr_say(a, "millrace report %s --rank %d", mr_shell_word(a->x->source, word, sizeof word),
+                              mr_culprit_rank(a, c));
     return true;
 }
 

@@ -262,6 +262,7 @@ static void put_step(struct mr_out *o, const struct mr_explanation *x, const str
     put_times(o, s->ns, s->stall, NULL);
     member_ns(o, "behind", s->behind_ns, false);
     member_ns(o, "accelerator_idle", s->accelerator_idle_ns, false);
+    member_ns(o, "accelerator_collective", s->collective_ns, false);
     member_count(o, "read_bytes", s->bytes);
     member_text(o, "worker", s->worker < x->workers ? x->worker[s->worker].label : NULL);
     mr_out_format(o, ",\"phase\":\"%s\"}", s->phase == MR_EXPLAIN_EVAL ? "eval" : "train");

@@ -23,11 +23,13 @@ struct world {
     struct mr_mrt_sink *sink;
     struct mr_event_sink *events;
     char path[32];
+    bool unranked; /* no launcher gave the processes numbers */
 };
 
 static void open_world(struct world *w, uint32_t ranks)
 {
     struct mr_error err;
+    w->unranked = false;
     snprintf(w->path, sizeof w->path, "/tmp/mr-calls-XXXXXX");
     close(mkstemp(w->path));
     assert_int_equal(
@@ -48,8 +50,8 @@ static void call(struct world *w, uint16_t kind, uint32_t rank, uint32_t tid, co
                                                   .result = bytes});
 }
 
-static void span(struct world *w, const char *category, const char *name, uint32_t rank, uint32_t tid, uint64_t start,
-                 uint64_t end, int64_t step)
+static void span_of(struct world *w, const char *category, const char *name, uint32_t rank, uint32_t tid,
+                    uint64_t start, uint64_t end, const struct mr_mrt_arg *arg, unsigned args)
 {
     const struct mr_event e = {.kind = MR_EV_REGION,
                                .rank = rank,
@@ -57,7 +59,14 @@ static void span(struct world *w, const char *category, const char *name, uint32
                                .start_ns = start,
                                .dur_ns = end - start,
                                .path_id = mr_mrt_sink_site(w->sink, category, name)};
-    mr_mrt_sink_emit_args(w->sink, &e, &(struct mr_mrt_arg){mr_mrt_sink_key(w->sink, "step"), step, false}, 1);
+    mr_mrt_sink_emit_args(w->sink, &e, arg, args);
+}
+
+static void span(struct world *w, const char *category, const char *name, uint32_t rank, uint32_t tid, uint64_t start,
+                 uint64_t end, int64_t step)
+{
+    span_of(w, category, name, rank, tid, start, end,
+            &(struct mr_mrt_arg){mr_mrt_sink_key(w->sink, "step"), step, false}, 1);
 }
 
 static struct mr_explanation *explain(struct world *w, const struct mr_explain_options *opt)
@@ -70,6 +79,8 @@ static struct mr_explanation *explain(struct world *w, const struct mr_explain_o
     assert_int_equal(mr_trace_create(&t, &err), 0);
     assert_int_equal(mr_trace_add(t, w->path, &err), 0);
     assert_int_equal(mr_trace_finish(t, &err), 0);
+    for (size_t p = 0; p < t->processes && w->unranked; p++)
+        t->process[p].rank = t->process[p].world = -1;
     assert_int_equal(mr_explain(t, opt ? opt : &all, &x, &err), 0);
     mr_trace_free(t);
     unlink(w->path);
@@ -169,10 +180,84 @@ static void the_late_rank_is_the_culprit(void **state)
     assert_int_equal(x->worst_rank, 1);
     assert_int_equal(x->culprits, 1);
     assert_int_equal(x->culprit[0].rank, 1);
-    assert_int_equal(x->culprit[0].steps, 10);
-    assert_true(x->culprit[0].lost_ns == 10 * 40 * MS);
-    assert_true(x->culprit[0].cause[MR_TIME_STALL] == 10 * 40 * MS);
+    assert_int_equal(x->culprit[0].steps, 9); /* in the first one ranks wait for each other's start */
+    assert_true(x->culprit[0].lost_ns == 9 * 40 * MS);
+    assert_true(x->culprit[0].cause[MR_TIME_STALL] == 9 * 40 * MS);
     assert_true(x->rank[1].stall[MR_STALL_STORAGE] == 10 * 40 * MS); /* it reads by itself */
+    mr_explanation_free(x);
+}
+
+static void wait_of(struct world *w, uint32_t rank, int64_t loader, uint64_t start, uint64_t end)
+{
+    span_of(w, "data_loader", "DataLoader.next", rank, 0, start, end,
+            &(struct mr_mrt_arg){mr_mrt_sink_key(w->sink, "loader"), loader, false}, 1);
+}
+
+/* One step of a rank of a traced PyTorch program: waits for data, computes, meets the others; returns its end. */
+static uint64_t torch_step(struct world *w, uint32_t rank, uint64_t t, uint64_t wait, uint64_t compute,
+                           uint64_t barrier)
+{
+    wait_of(w, rank, 0, t, t + wait);
+    span(w, "barrier", "backward", rank, 0, t + wait + compute, t + wait + compute + barrier, -1);
+    t += wait + compute + barrier;
+    span(w, "train", "optimizer.step", rank, 0, t, t + 2 * MS, -1);
+    return t + 2 * MS;
+}
+
+/* Rank 0 saves, and evaluates, between steps: the others wait for it in the step behind that. No clock tells: the
+ * ranks' clocks are an hour apart. */
+static void what_is_done_between_steps_is_a_reason(void **state)
+{
+    (void)state;
+    const uint64_t hour = 3600000 * MS;
+    struct world w;
+    open_world(&w, 3);
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        uint64_t t = rank * hour;
+        for (unsigned s = 0; s < 20; s++) {
+            bool behind_save = s % 5 == 0 && s, behind_eval = s == 13;
+            uint64_t late = rank ? (behind_save ? 50 * MS : 0) + (behind_eval ? 80 * MS : 0) : 0;
+            t = torch_step(&w, rank, t, 1 * MS, 10 * MS, 3 * MS + late);
+            if (rank == 0 && s % 5 == 4) {
+                span(&w, "checkpoint", "torch.serialization.save", 0, 0, t, t + 50 * MS, -1);
+                t += 50 * MS;
+            }
+            if (rank == 0 && s == 12)
+                for (unsigned e = 0; e < 8; e++, t += 10 * MS)
+                    wait_of(&w, 0, 1, t, t + 6 * MS);
+        }
+    }
+    struct mr_explanation *x = explain(&w, NULL);
+    assert_int_equal(x->ranks, 3);
+    assert_int_equal(x->culprits, 1);
+    assert_int_equal(x->culprit[0].rank, 0);
+    assert_int_equal(x->culprit[0].steps, 4);
+    assert_true(x->culprit[0].lost_ns == (3 * 50 + 80) * MS);
+    assert_true(x->culprit[0].waited_ns == 2 * (3 * 50 + 80) * MS);
+    assert_true(x->culprit[0].cause[MR_TIME_CHECKPOINT] == 3 * 50 * MS);
+    assert_true(x->culprit[0].cause[MR_TIME_STALL] == 8 * 6 * MS);
+    mr_explanation_free(x);
+}
+
+/* Processes that learn their rank from the program: the first one to come is rank 1. */
+static void ranks_have_the_numbers_they_were_told(void **state)
+{
+    (void)state;
+    struct world w;
+    open_world(&w, 2);
+    for (uint32_t process = 0; process < 2; process++) {
+        const struct mr_mrt_arg told[] = {{mr_mrt_sink_key(w.sink, "rank"), 1 - process, false},
+                                          {mr_mrt_sink_key(w.sink, "world"), 4, false}};
+        span_of(&w, "startup", "init_process_group", process, 0, 0, MS, told, 2);
+        for (unsigned s = 0; s < 5; s++)
+            torch_step(&w, process, (1 + s) * 100 * MS, process ? 1 * MS : 41 * MS, 10 * MS, process ? 40 * MS : 0);
+    }
+    w.unranked = true;
+    struct mr_explanation *x = explain(&w, NULL);
+    assert_int_equal(x->ranks, 2);
+    assert_int_equal(x->culprits, 1);
+    assert_int_equal(x->rank[x->culprit[0].rank].rank, 1);
+    assert_int_equal(x->trust.ranks_missing, 2);
     mr_explanation_free(x);
 }
 
@@ -220,6 +305,8 @@ int main(void)
         cmocka_unit_test(pipes_are_not_storage_and_fast_reads_are_page_cache),
         cmocka_unit_test(patterns_are_named_by_stream),
         cmocka_unit_test(the_late_rank_is_the_culprit),
+        cmocka_unit_test(what_is_done_between_steps_is_a_reason),
+        cmocka_unit_test(ranks_have_the_numbers_they_were_told),
         cmocka_unit_test(filters_leave_what_was_asked_for),
         cmocka_unit_test(pictures_hold_every_byte),
     };

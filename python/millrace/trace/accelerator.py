@@ -38,8 +38,8 @@ def _mark(cuda):
     return event
 
 
-def wait_begins():
-    """What wait_ends() wants; None where there is nothing to be measured."""
+def begin():
+    """Marks the current stream: what wait_ends() and collective_ends() want; None where there is nothing to be measured."""
     try:
         cuda = _cuda()
         if cuda is None or len(_pending) >= PENDING or cuda.is_current_stream_capturing():
@@ -49,19 +49,30 @@ def wait_begins():
         return None
 
 
+def _end(begun, name, said):
+    cuda, first, device = begun
+    if cuda.current_device() == device and not cuda.is_current_stream_capturing():
+        _pending.append((first, _mark(cuda), now(), name, said))
+        return True
+    return False
+
+
 def wait_ends(begun, args):
+    """The program has waited for a batch since begin()."""
     if begun is None:
         return
-    cuda, first, device = begun
     try:
-        if cuda.current_device() != device or cuda.is_current_stream_capturing():
-            return
-        said = {"batch": args["batch"], "epoch": args["epoch"], "loader": args["loader"]}
-        _pending.append((first, _mark(cuda), now(), said))
-        look()
-        _sample(cuda, device)
+        if _end(begun, "idle", {"batch": args["batch"], "epoch": args["epoch"], "loader": args["loader"]}):
+            look()
+            _sample(begun[0], begun[2])
     except Exception:
         pass
+
+
+def collective_ends(begun):
+    """The stream has waited for other ranks since begin(); told at the next wait for a batch."""
+    if begun is not None:
+        _end(begun, "collective", None)
 
 
 def ticks(ns):
@@ -79,12 +90,12 @@ def look():
         _pending.clear()
 
 
-def _tell(first, last, end, said):
+def _tell(first, last, end, name, said):
     try:
-        idle = ticks(first.elapsed_time(last) * 1e6)
+        took = ticks(first.elapsed_time(last) * 1e6)
     except Exception:  # the program has changed the stream's device in between, say: nothing is known of this wait
         return
-    span("accelerator", "idle", max(end - max(idle, 0), 1), said, end)
+    span("accelerator", name, max(end - max(took, 0), 1), said, end)
     _spare.extend((first, last))
 
 

@@ -67,6 +67,17 @@ def _torch(part):
     return patch
 
 
+def _ranks(part):
+    """Waits for other ranks."""
+
+    def patch(module):
+        from . import collectives
+
+        getattr(collectives, part)(module, _put)
+
+    return patch
+
+
 def _pipeline(part):
     """tf.data and Grain."""
 
@@ -107,8 +118,24 @@ def _torch_compiler(module):
 
 
 def _torch_tensor(module):
-    if hasattr(module, "Tensor") and "backward" in module.Tensor.__dict__:
-        _put(module.Tensor, "backward", _plain(module.Tensor.__dict__["backward"], "train", "backward"))
+    original = module.Tensor.__dict__.get("backward") if hasattr(module, "Tensor") else None
+    if original is None:
+        return
+    from . import collectives
+
+    @functools.wraps(original)
+    def backward(self, *args, **kwargs):
+        begin = 0 if _compiling() else now()
+        if not begin:
+            return original(self, *args, **kwargs)
+        end = collectives.backward_begins(self)
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            collectives.backward_ended(end)
+            span("train", "backward", begin, None)
+
+    _put(module.Tensor, "backward", backward)
 
 
 def _torch_optimizer(module):
@@ -343,7 +370,9 @@ PATCHES = {
     "torchvision.transforms.v2._transform": _transform_v2("Transform"),
     "torchvision.io.image": _all(_functions("reader", "read_file"), _functions("decode", "decode_image", "decode_jpeg", "decode_png", "decode_webp")),
     "cv2": _functions("decode", "imread", "imdecode"),
-    "torch.distributed.distributed_c10d": _functions("barrier", "barrier"),
+    "torch.distributed": _ranks("buffers"),
+    "torch.distributed.distributed_c10d": _ranks("work"),
+    "torch.nn.parallel.distributed": _ranks("parallel"),
     "torch.serialization": _all(_saves("save"), _names("checkpoint", "load")),
     "torch.distributed.checkpoint.state_dict_saver": _names("checkpoint", "save", "async_save"),
     "torch.distributed.checkpoint.state_dict_loader": _names("checkpoint", "load"),

@@ -75,7 +75,7 @@ def _of_next(original):
             return original(self)
         _here.inside = True  # a class whose __next__ calls its parent's waits once
         _here.args = {"batch": args["batch"], "epoch": args["epoch"], "loader": args["loader"]}  # for its own fetch, without workers
-        idle = accelerator.wait_begins()
+        idle = accelerator.begin()
         try:
             batch = original(self)
         except StopIteration:
