@@ -229,13 +229,14 @@ static int make_facts(struct explain_job *j)
         uint64_t dur = m->end - m->start, told = 0;
         for (unsigned c = 0; c < MR_STALL_CAUSE_COUNT; c++)
             told += m->cause[c];
-        double rest = (double)explain_span_ns(told, dur);
+        double faults = mr_explain_fault_ns(m), rest = (double)explain_span_ns(told, dur) - faults;
         own |= m->own;
         f->persistent |= i && m->lane == m[-1].lane && !j->lane[m->lane].consumer && !m->own && m->epoch != UNKNOWN &&
                          m[-1].epoch != UNKNOWN && m->epoch != m[-1].epoch;
         load[(size_t)makes++] = (double)dur / 1e9;
         read += (double)(m->cause[MR_STALL_STORAGE] + m->cause[MR_STALL_PAGE_CACHE] + m->cause[MR_STALL_METADATA] +
-                         m->cause[MR_STALL_NETWORK]);
+                         m->cause[MR_STALL_NETWORK]) +
+                faults;
         decode += (double)(m->cause[MR_STALL_DECODE] + m->cause[MR_STALL_TRANSFORM] + m->cause[MR_STALL_QUEUE]) +
                   (m->own ? 0 : rest + (double)m->cause[MR_STALL_WORKER]); /* it waits for a process or thread */
         busy += (double)dur;

@@ -54,6 +54,7 @@
     X(DECODE, "decode_ns")                                                                                             \
     X(TRANSFORM, "transform_ns")                                                                                       \
     X(IDLE, "idle_ns")                                                                                                 \
+    X(FAULTS, "major_faults")                                                                                          \
     X(RANK, "rank")                                                                                                    \
     X(WORLD, "world")
 enum explain_key {
@@ -77,6 +78,7 @@ struct explain_make {
     uint64_t epoch, batch, loader;        /* UNKNOWN */
     uint64_t cpu_ns;                      /* on a CPU, or ready to run without one; UNKNOWN */
     uint64_t bytes;                       /* read for it; second pass */
+    uint64_t faults;                      /* on pages that had to be read from a disk */
     uint64_t cause[MR_STALL_CAUSE_COUNT]; /* pieces; second pass */
     uint32_t lane, worker;                /* worker: number the program gave it, NO_INDEX unknown */
     bool own;                             /* rows of our own loader: between them is no work */
@@ -312,6 +314,8 @@ int mr_explain_unite(struct explain_job *j, struct mr_error *err);
 
 /* ---- stall_cause.c ---- */
 int mr_explain_blame(struct explain_job *j);
+/* Of a make: how long it waited for pages of mapped files, as far as its page faults account for that. */
+double mr_explain_fault_ns(const struct explain_make *m);
 
 /* ---- explain_checkpoints.c ---- */
 int mr_explain_find_checkpoints(struct explain_job *j);

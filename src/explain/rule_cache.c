@@ -158,7 +158,13 @@ bool mr_rule_ca1(struct mr_advice *a, struct mr_draft *d)
         return mr_silent(a, "no small file has a good part of the reads and is read more than once");
     double size = hot->unique_bytes != MR_TIME_UNKNOWN ? (double)hot->unique_bytes : (double)hot->size;
     double share = (double)hot->read_bytes / fmax(f->read_bytes, 1), again = 1 - size / (double)hot->read_bytes;
+    double calls = (double)hot->dur_ns / 1e9;
+    if (hot->dur_ns && calls < 0.02 * a->read_s)
+        return mr_silent(a, "all calls on the one that is read most took %s: not what was waited for",
+                         mr_say_s(a, calls));
     d->f.saves_s = a->read_s * fmin(1, share) * again;
+    if (hot->dur_ns)
+        d->f.saves_s = fmin(d->f.saves_s, calls);
     d->f.saves_low_s = 0.5 * d->f.saves_s;
     d->f.saves_high_s = a->read_s;
     d->f.confidence = 0.8;

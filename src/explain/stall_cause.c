@@ -22,7 +22,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BESIDE_LEAST 0.3 /* of a wait: less that threads did beside it tells nothing */
+#define FAULT_MOST 20000000u /* ns: a page of a mapped file and what is read ahead with it come within that */
+#define BESIDE_LEAST 0.3     /* of a wait: less that threads did beside it tells nothing */
 
 /* What is known about one wait. */
 struct blame {
@@ -54,12 +55,26 @@ static double cpu_share(const struct explain_make *m)
     return cpu >= left ? 1 : (double)cpu / (double)left;
 }
 
-/* Gives the rest of a make's time, which nothing tells of, to decode and worker. */
+/* Time off the CPU that no call tells of. */
+static double off_cpu(const struct explain_make *m)
+{
+    return m->own ? 0 : (1 - cpu_share(m)) * (double)explain_span_ns(sum_of(m->cause), m->end - m->start);
+}
+
+double mr_explain_fault_ns(const struct explain_make *m)
+{
+    return MR_MIN(off_cpu(m), (double)m->faults * FAULT_MOST);
+}
+
+/* Gives the rest of a make's time, which nothing tells of, to decode, storage and worker. */
 static void split_rest(const struct explain_make *m, uint64_t rest, uint64_t cause[MR_STALL_CAUSE_COUNT])
 {
     uint64_t cpu = m->own ? 0 : (uint64_t)(cpu_share(m) * (double)rest);
+    double off = off_cpu(m);
+    uint64_t faults = off > 0 ? (uint64_t)(mr_explain_fault_ns(m) / off * (double)(rest - cpu)) : 0;
     cause[MR_STALL_DECODE] += cpu;
-    cause[MR_STALL_WORKER] += rest - cpu;
+    cause[MR_STALL_STORAGE] += faults;
+    cause[MR_STALL_WORKER] += rest - cpu - faults;
 }
 
 static void blame_ask(const struct explain_job *j, const struct explain_ask *a, struct blame *b)

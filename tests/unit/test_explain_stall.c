@@ -7,6 +7,7 @@
 #include "event/mrt_sink.h"
 #include "explain/explain.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -550,9 +551,42 @@ static void waiting_for_a_cpu_is_decoding(void **state)
     }
 }
 
+/* A worker that is off the CPU because pages of a mapped file come from a disk: storage, as far as the number of pages
+ * accounts for it; a few pages beside a long sleep do not. */
+static void pages_of_mapped_files_are_storage(void **state)
+{
+    static const struct {
+        int64_t faults;
+        double storage, worker;
+    } cases[] = {{0, 0, 0.7}, {1, 0.03, 0.67}, {200, 0.7, 0}};
+    (void)state;
+    for (unsigned i = 0; i < MR_ARRAY_LEN(cases); i++) {
+        struct world w;
+        open_world(&w, 1, 2);
+        uint32_t faults = mr_mrt_sink_key(w.sink, "major_faults");
+        uint64_t t = 10 * MS;
+        for (uint64_t b = 0; b < STEPS; b++, t += 1000 * MS) {
+            const struct mr_mrt_arg arg[] = {{.key = w.key_batch, .value = (int64_t)b},
+                                             {.key = w.key_epoch, .value = 0},
+                                             {.key = w.key_worker, .value = 0},
+                                             {.key = w.key_cpu, .value = 297 * MS},
+                                             {.key = faults, .value = cases[i].faults}};
+            span(&w, w.fetch, 1, t, t + 990 * MS, arg, 5);
+            put_wait(&w, b, t + 500 * MS, t + 990 * MS);
+        }
+        struct mr_explanation *x = explain(&w);
+        check_sums(x);
+        assert_true(fabs(part(x, MR_STALL_STORAGE) - cases[i].storage) < 0.02);
+        assert_true(fabs(part(x, MR_STALL_WORKER) - cases[i].worker) < 0.02);
+        assert_true(fabs(x->facts.batch_read_s - MR_MIN((double)cases[i].faults * 0.02, 0.693)) < 1e-6);
+        mr_explanation_free(x);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pages_of_mapped_files_are_storage),
         cmocka_unit_test(serial_reading_is_half_stall_on_storage),
         cmocka_unit_test(two_ahead_with_two_readers_hardly_stall),
         cmocka_unit_test(depth_0_with_idle_readers_is_not_started),

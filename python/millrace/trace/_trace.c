@@ -15,6 +15,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -729,6 +730,14 @@ static PyObject *py_cpu_delay(PyObject *self, PyObject *nothing)
     return PyLong_FromUnsignedLongLong(delay);
 }
 
+/* Page faults of this thread so far that had to wait for the disk. */
+static PyObject *py_major_faults(PyObject *self, PyObject *nothing)
+{
+    struct rusage used;
+    (void)self, (void)nothing;
+    return PyLong_FromLong(getrusage(RUSAGE_THREAD, &used) == 0 ? used.ru_majflt : 0);
+}
+
 /* ---- CPU time of the process at any moment of the last seconds ----
  *
  * A wait that is over before anybody in Python hears of it (compiled_waits.py) wants to know what the process computed
@@ -810,6 +819,7 @@ static PyMethodDef methods[] = {
     {"cpu_at", py_cpu_at, METH_O,
      "CPU time of the process at a time stamp of now(), in ns; None if nobody looked then."},
     {"cpu_delay", py_cpu_delay, METH_NOARGS, "Nanoseconds that this thread could have run and had no CPU, so far."},
+    {"major_faults", py_major_faults, METH_NOARGS, "Page faults of this thread that had to wait for the disk, so far."},
     {"note", py_note, METH_O, "Tells `millrace trace` what was instrumented."},
     {"active", py_active, METH_NOARGS, "True while the tracer records."},
     {"start", py_start, METH_NOARGS, "Switches recording on."},
