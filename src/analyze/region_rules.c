@@ -75,6 +75,7 @@ static const struct {
     {"data_loader", "grain.DataLoader.end", MR_ROLE_END, NO},
     {"data_loader", "OwnedIterator.*next*", MR_ROLE_WAIT, NO},
     {"data_loader", "grain.element",        MR_ROLE_ITEM, NO},
+    {"data_loader", "torchdata.element",    MR_ROLE_ITEM, NO},
     {"data_loader", "grain.DataLoader.next", MR_ROLE_WAIT, NO},
     {"data_loader", "*Iterator.next",       MR_ROLE_WAIT, NO},
     /* DLIO and DFTracer's taxonomy */

@@ -15,6 +15,7 @@
 #define BARRIER_SHARE 0.05
 #define STARTUP_SHARE 0.25
 #define STARTUP_LEAST_S 60 /* a trial run of seconds always starts up */
+#define STEPS_LEAST 3      /* of a traced program: the first always waits, and one more is chance */
 #define LOST_SHARE 0.05    /* of the events: with more missing, sums are wrong */
 
 static double evaluation_s(const struct mr_explanation *x)
@@ -51,6 +52,8 @@ static const char *missing(struct mr_advice *a)
     double all = (double)(t->events + t->lost + t->gone);
     if (!a->f->has_steps)
         return "training steps: no waits for data can be computed";
+    if (a->steps < STEPS_LEAST && !a->f->own_run && !a->f->simulated)
+        return mr_say(a, "more training steps: %.0f %s too few to judge by", a->steps, a->steps < 1.5 ? "is" : "are");
     if (t->blind)
         return "the waits of the training loop: it gets its batches from a thread, in a way that nobody sees";
     if (t->ranks_missing)

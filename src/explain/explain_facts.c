@@ -60,7 +60,7 @@ static const char *framework_of(const struct explain_job *j)
             mr_trace_label(r, MR_CALL_region, s, &category, &name);
             if (!starts(&category, "data_loader"))
                 continue;
-            if (starts(&name, "DataLoader.") || has(&name, "Torch"))
+            if (starts(&name, "DataLoader.") || starts(&name, "torchdata.") || has(&name, "Torch"))
                 return "pytorch";
             if (starts(&name, "OwnedIterator") || has(&name, "TF"))
                 return "tensorflow";
@@ -328,6 +328,42 @@ static void busy_facts(struct explain_job *j)
         f->cpu_busy = fmin(1, demand / all);
 }
 
+/* A reader begins or ends. */
+struct change {
+    uint64_t at;
+    uint32_t rank;
+    int by;
+};
+
+static int by_rank_and_time(const void *a, const void *b)
+{
+    const struct change *x = a, *y = b;
+    if (x->rank != y->rank)
+        return x->rank < y->rank ? -1 : 1;
+    return x->at != y->at ? (x->at < y->at ? -1 : 1) : x->by - y->by;
+}
+
+/* Readers of one rank at a time, at most: a program may make them anew for every epoch. NAN: no memory. */
+static double living_workers(const struct mr_explanation *x)
+{
+    struct change *c = malloc((2 * x->workers + 1) * sizeof(*c));
+    int alive = 0, most = 1;
+    if (!c)
+        return NAN;
+    for (size_t i = 0; i < x->workers; i++) {
+        const struct mr_explain_worker *w = &x->worker[i];
+        c[2 * i] = (struct change){w->start_ns, w->rank, 1};
+        c[2 * i + 1] = (struct change){MR_MAX(w->end_ns, w->start_ns + 1), w->rank, -1};
+    }
+    qsort(c, 2 * x->workers, sizeof(*c), by_rank_and_time);
+    for (size_t i = 0; i < 2 * x->workers; i++) {
+        alive += c[i].by;
+        most = MR_MAX(most, alive);
+    }
+    free(c);
+    return most;
+}
+
 static void worker_facts(struct explain_job *j)
 {
     struct mr_explanation *x = j->x;
@@ -349,7 +385,7 @@ static void worker_facts(struct explain_job *j)
     if (workers != UNKNOWN)
         f->workers = (double)workers;
     else if (x->workers)
-        f->workers = ceil((double)x->workers / (double)MR_MAX(j->ranks, 1u));
+        f->workers = living_workers(x);
     else if (j->make.n)
         f->workers = 0;
     if (workers == 0)

@@ -415,6 +415,47 @@ static void mapped_files_that_nobody_saw_being_read_are_told(void **state)
     mr_explanation_free(x);
 }
 
+/* What the rank that the others wait for does is what all of them lose by. */
+static void a_rank_is_blamed_for_what_it_did(void **state)
+{
+    static const struct {
+        uint8_t did, verdict;
+        const char *says;
+    } cases[] = {{MR_TIME_STALL, MR_VERDICT_INPUT, "Input-bound. Rank 1 waited for data"},
+                 {MR_TIME_CHECKPOINT, MR_VERDICT_CHECKPOINT, "Checkpoint-bound. Rank 1 saved checkpoints"},
+                 {MR_TIME_COMPUTE, MR_VERDICT_IMBALANCE, "Imbalance-bound. Ranks waited for other ranks"}};
+    (void)state;
+    for (unsigned i = 0; i < MR_ARRAY_LEN(cases); i++) {
+        struct mr_explanation *x = xt_new(2, 100, 0.1);
+        xt_time(x, MR_TIME_BARRIER, 2.5); /* 5 s of rank 0 */
+        x->ns[cases[i].did] += XT_NS(2.5);
+        x->rank[1].ns[cases[i].did] += XT_NS(5);
+        struct mr_explain_culprit c = {.rank = 1, .steps = 95, .waited_ns = XT_NS(5), .lost_ns = XT_NS(5)};
+        c.cause[cases[i].did] = XT_NS(5);
+        c.stall[MR_STALL_STORAGE] = cases[i].did == MR_TIME_STALL ? XT_NS(5) : 0;
+        x->culprit = &c;
+        x->culprits = 1;
+        advise(x);
+        assert_int_equal(x->verdict.verdict, cases[i].verdict);
+        assert_non_null(strstr(x->verdict.line[0], cases[i].says));
+        const struct mr_finding *f = xt_finding(x, "TL2");
+        assert_non_null(f);
+        assert_true(!!strstr(f->title, "(storage)") == (cases[i].did == MR_TIME_STALL));
+        mr_explanation_free(x);
+    }
+}
+
+static void two_steps_are_too_few_to_judge(void **state)
+{
+    (void)state;
+    for (unsigned steps = 2; steps < 4; steps++) {
+        struct mr_explanation *x = xt_new(1, steps, 1);
+        advise(x);
+        assert_int_equal(x->verdict.verdict, steps < 3 ? MR_VERDICT_INCOMPLETE : MR_VERDICT_HEALTHY);
+        mr_explanation_free(x);
+    }
+}
+
 static void a_rank_that_is_always_last_is_named(void **state)
 {
     (void)state;
@@ -482,6 +523,8 @@ int main(void)
         cmocka_unit_test(epochs_that_start_slowly_ask_for_persistent_workers),
         cmocka_unit_test(tiny_reads_of_a_small_file_are_a_note),
         cmocka_unit_test(mapped_files_that_nobody_saw_being_read_are_told),
+        cmocka_unit_test(a_rank_is_blamed_for_what_it_did),
+        cmocka_unit_test(two_steps_are_too_few_to_judge),
         cmocka_unit_test(a_rank_that_is_always_last_is_named),
         cmocka_unit_test(unknown_facts_make_no_rule_fire),
     };

@@ -583,9 +583,30 @@ static void pages_of_mapped_files_are_storage(void **state)
     }
 }
 
+/* Two readers in each of four epochs, made anew every time by a pipeline that does not tell how many it has. */
+static void readers_made_anew_are_as_many_as_live_at_once(void **state)
+{
+    (void)state;
+    struct world w;
+    open_world(&w, 1, 2);
+    uint32_t item = mr_mrt_sink_site(w.sink, "data_loader", "torchdata.element");
+    uint32_t wait = mr_mrt_sink_site(w.sink, "data_loader", "torchdata.LoaderIterator.next");
+    for (uint32_t b = 0; b < 40; b++) {
+        uint64_t t = (10 + 100ull * b) * MS;
+        span(&w, item, 1 + b / 10 * 2 + b % 2, t - 5 * MS, t + 40 * MS, NULL, 0);
+        span(&w, wait, 0, t, t + 41 * MS, NULL, 0);
+    }
+    struct mr_explanation *x = explain(&w);
+    assert_int_equal(x->workers, 8);
+    assert_true(x->facts.workers == 2);
+    assert_string_equal(x->facts.framework, "pytorch");
+    mr_explanation_free(x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(readers_made_anew_are_as_many_as_live_at_once),
         cmocka_unit_test(pages_of_mapped_files_are_storage),
         cmocka_unit_test(serial_reading_is_half_stall_on_storage),
         cmocka_unit_test(two_ahead_with_two_readers_hardly_stall),

@@ -389,6 +389,8 @@ PATCHES = {
     "tensorflow.python.eager.def_function": _pipeline("tensorflow_function"),
     "tensorflow.python.eager.backprop": _pipeline("tensorflow_gradients"),
     "tensorflow.python.checkpoint.checkpoint": _methods("Checkpoint", "checkpoint", ("save", "restore", "write", "read"), "tf.Checkpoint"),
+    "torchdata.nodes.loader": _pipeline("torchdata_loader"),
+    "torchdata.nodes.map": _pipeline("torchdata_workers"),
     "grain._src.python.data_loader": _pipeline("grain_loader"),
     "grain._src.python.dataset.dataset": _pipeline("grain_dataset"),
     "grain._src.python.dataset.transformations.prefetch": _pipeline("grain_threads"),

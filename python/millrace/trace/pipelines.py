@@ -1,8 +1,9 @@
-"""Input pipelines of which nobody says who made which batch: tf.data and Grain.
+"""Input pipelines of which nobody says who made which batch: tf.data, Grain and torchdata's nodes.
 
 tf.data works in threads of its own, whose calls are in the trace and whose computing is not: a wait says how much CPU time the process used during it
 (`cpu_ns`), which is theirs, as the program waits, and how much its other threads used since the wait before (`between_ns`). Grain's threads and worker processes are Python: an element that a thread reads ahead is
-`grain.element`, what a worker process makes is `fetch`, in the order in which the program gets them.
+`grain.element`, what a worker process makes is `fetch`, in the order in which the program gets them. Threads and processes of torchdata's nodes tell what they map
+one by one, too (`torchdata.element`).
 
 What must stay true is that of torch_loader.py: names, arguments and exceptions are the original's, and what a version does not have is left alone.
 """
@@ -75,6 +76,42 @@ def tensorflow_function(module, put):
 
 def tensorflow_gradients(module, put):
     compiled_waits.gradients(module, put)
+
+
+def torchdata_loader(module, put):
+    """torchdata.nodes.loader: the iterator that a program sees."""
+    owner = getattr(module, "LoaderIterator", None)
+    if owner is not None and "next" in owner.__dict__:
+        put(owner, "next", _waiting(owner.__dict__["next"], "torchdata.LoaderIterator"))
+
+
+def torchdata_workers(module, put):
+    """torchdata.nodes.map, or what it imports: the loop of a worker, a thread or a process, calls a function of the program's for each item."""
+    original = getattr(module, "_apply_udf", None)
+    code = getattr(original, "__code__", None)
+    names = code.co_varnames[: code.co_argcount] if code else ()
+    if "udf" not in names:
+        return
+    place = names.index("udf")
+
+    @functools.wraps(original)
+    def _apply_udf(*args, **kwargs):
+        if len(args) > place and now():
+            args = args[:place] + (_element(args[place]),) + args[place + 1 :]
+        return original(*args, **kwargs)
+
+    put(module, "_apply_udf", _apply_udf)
+
+
+def _element(function):
+    def element(*args, **kwargs):
+        begin, begun = now(), cpu.begin()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            span("data_loader", "torchdata.element", begin, cpu.end(begun, {}))
+
+    return element
 
 
 def grain_loader(module, put):
