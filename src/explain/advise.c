@@ -185,14 +185,46 @@ static double waited_for_saves_s(const struct mr_explanation *x)
     return ns / 1e9;
 }
 
+/* Waits for data by cause, those of evaluation apart. */
+static void prepare_waits(struct mr_advice *a, const struct mr_explanation *x)
+{
+    double ranks = fmax(1, (double)x->ranks), evaluation[MR_STALL_CAUSE_COUNT] = {0}, steps = 0, first = 0;
+    for (size_t i = 0; i < x->ranks; i++)
+        steps += (double)x->rank[i].steps;
+    for (size_t i = 0; i < x->steps; i++) {
+        const struct mr_explain_step *s = &x->step[i];
+        if (s->phase != MR_EXPLAIN_EVAL)
+            continue;
+        steps--;
+        first += s->step == 0 ? (double)s->ns[MR_TIME_STALL] / 1e9 / ranks : 0;
+        for (unsigned c = 0; c < MR_STALL_CAUSE_COUNT; c++)
+            evaluation[c] += (double)s->stall[c] / 1e9 / ranks;
+    }
+    a->steps = steps / ranks;
+    for (unsigned c = 0; c < MR_STALL_CAUSE_COUNT; c++) {
+        a->cause_s[c] = a->pool_s[c] = fmax(0, (double)x->stall[c] / 1e9 - evaluation[c]);
+        a->stall_s += a->cause_s[c];
+        a->waited_s += (double)x->stall[c] / 1e9;
+        a->evaluation_s += evaluation[c];
+    }
+    a->pool_s[MR_STALL_CAUSE_COUNT + 7] = a->evaluation_s;
+    a->stall_share = a->run_s > 0 ? a->stall_s / a->run_s : 0;
+    a->waited_share = a->run_s > 0 ? a->waited_s / a->run_s : 0;
+    /* The first batch of a run is always waited for: workers start, nothing is ready. It counts, but a short run is not
+     * input-bound because of it. */
+    double first_s = (double)x->first_ns / 1e9, rest = a->run_s - first_s;
+    a->steady_share = rest > 0 ? fmax(a->stall_s - first_s + first, 0) / rest : a->stall_share;
+    a->waited_steady_share = rest > 0 ? fmax(a->waited_s - first_s, 0) / rest : a->waited_share;
+    bool known = x->facts.has_steps;
+    a->starved = known && a->steady_share >= MR_STARVED && a->stall_s >= SECONDS_LEAST;
+    a->waits = known && a->waited_steady_share >= MR_STARVED && a->waited_s >= SECONDS_LEAST;
+}
+
 static void prepare(struct mr_advice *a, struct mr_explanation *x)
 {
     *a = (struct mr_advice){.x = x, .f = &x->facts};
     a->run_s = (double)(x->train_ns ? x->train_ns : x->duration_ns) / 1e9;
-    for (unsigned c = 0; c < MR_STALL_CAUSE_COUNT; c++) {
-        a->pool_s[c] = mr_stall_s(a, c);
-        a->stall_s += a->pool_s[c];
-    }
+    prepare_waits(a, x);
     a->pool_s[MR_STALL_COPY] += (double)x->ns[MR_TIME_COPY] / 1e9;
     a->checkpoint_s = (double)x->ns[MR_TIME_CHECKPOINT] / 1e9 + waited_for_saves_s(x);
     a->barrier_s = waited_for_ranks_s(x);
@@ -204,20 +236,10 @@ static void prepare(struct mr_advice *a, struct mr_explanation *x)
     prepare_counters(a);
     a->own = x->facts.framework && strcmp(x->facts.framework, "millrace") == 0;
     share_late_waits(a);
-    a->stall_share = a->run_s > 0 ? a->stall_s / a->run_s : 0;
-    /* The first batch of a run is always waited for: workers start, nothing is ready. It counts, but a short run is not
-     * input-bound because of it. */
-    double first_s = (double)x->first_ns / 1e9;
-    a->steady_share = a->run_s > first_s ? MR_MAX(a->stall_s - first_s, 0.0) / (a->run_s - first_s) : a->stall_share;
     a->read_s = mr_pool_s(a, MR_POOL_READ);
     a->cpu_s = mr_pool_s(a, MR_POOL_CPU);
     a->late_s = mr_stall_s(a, MR_STALL_NOT_STARTED);
-    uint64_t steps = 0;
-    for (size_t i = 0; i < x->ranks; i++)
-        steps += x->rank[i].steps;
-    a->steps = x->ranks ? (double)steps / (double)x->ranks : 0;
     a->busy = workers_busy(x);
-    a->starved = x->facts.has_steps && a->steady_share >= MR_STARVED && a->stall_s >= SECONDS_LEAST;
 }
 
 /* ---- from drafts to findings ---- */

@@ -28,13 +28,14 @@ enum {
     MR_POOL_CALL_READ = MR_POOL_COMPUTE << 1, /* counters: seconds of a rank in reads, ... */
     MR_POOL_CALL_WRITE = MR_POOL_CALL_READ << 1,
     MR_POOL_CALL_META = MR_POOL_CALL_WRITE << 1,
+    MR_POOL_EVALUATION = MR_POOL_CALL_META << 1, /* waits of evaluation */
 };
 #define MR_POOL_READ (MR_POOL(STORAGE) | MR_POOL(PAGE_CACHE) | MR_POOL(NETWORK) | MR_POOL(METADATA))
 #define MR_POOL_CPU (MR_POOL(DECODE) | MR_POOL(TRANSFORM) | MR_POOL(QUEUE))
 #define MR_POOL_STALL                                                                                                  \
     (MR_POOL_READ | MR_POOL_CPU | MR_POOL(COPY) | MR_POOL(NOT_STARTED) | MR_POOL(WORKER) | MR_POOL(UNKNOWN))
 #define MR_POOL_CALLS (MR_POOL_CALL_READ | MR_POOL_CALL_WRITE | MR_POOL_CALL_META)
-#define MR_POOLS (MR_STALL_CAUSE_COUNT + 7)
+#define MR_POOLS (MR_STALL_CAUSE_COUNT + 8)
 
 struct mr_draft {
     struct mr_finding f;
@@ -47,12 +48,15 @@ struct mr_advice {
     const struct mr_explain_facts *f;
     double run_s; /* what severity is a share of: the training window, else the run */
     double pool_s[MR_POOLS];
-    double steady_share;                                /* of the stall, without the first step of the run */
-    double stall_s, stall_share, read_s, cpu_s, late_s; /* of the stall: all; reading; decode...; not started */
+    double waited_s, waited_share, waited_steady_share; /* for data: all; without the first step of the run */
+    double evaluation_s;                                /* of it: in steps of evaluation, whose loader is another one */
+    /* The rest, in training: all; reading; decode...; not started. Rules about the pipeline speak of these. */
+    double cause_s[MR_STALL_CAUSE_COUNT], steady_share, stall_s, stall_share, read_s, cpu_s, late_s;
     double checkpoint_s, barrier_s, startup_s;
-    double steps; /* of one rank */
+    double steps; /* of training, of one rank */
     double busy;  /* share of the workers' time with something to do; NAN */
-    bool starved; /* waits for data take 5 % or more */
+    bool starved; /* training waits for data 5 % of the time or more */
+    bool waits;   /* training and evaluation together do */
     bool own;     /* our loader: all readers of a rank work on one batch */
     const char *why;
     bool failed; /* no memory */
@@ -89,7 +93,7 @@ static inline double mr_known_or(double x, double otherwise)
 }
 static inline double mr_stall_s(const struct mr_advice *a, unsigned cause)
 {
-    return (double)a->x->stall[cause] / 1e9;
+    return a->cause_s[cause];
 }
 double mr_pool_s(const struct mr_advice *a, uint32_t pools);
 /* Share of the run with I/O of a rank going on, stalling anybody or not. */
@@ -157,6 +161,7 @@ int mr_advise_verdict(struct mr_advice *a); /* advise_verdict.c */
       "the pipeline gets less than half of what the same readers get from the storage alone, with"                     \
       " CPUs free")                                                                                                    \
     X(HR1, mr_rule_hr1, 0, "the same run on storage that takes no time is slower than the accelerators ask for")       \
+    X(EV1, mr_rule_ev1, MR_POOL_EVALUATION, "evaluation waits for its data over 5 % of the time")                      \
     X(EP1, mr_rule_ep1, MR_POOL_STALL, "the first step of an epoch takes over three times the usual")                  \
     X(SZ1, mr_rule_sz1, MR_POOL(STORAGE) | MR_POOL(PAGE_CACHE) | MR_POOL(NETWORK),                                     \
       "over half of the bytes in reads below 64 KiB that get less than a quarter of the rate of "                      \
@@ -193,6 +198,9 @@ int mr_advise_verdict(struct mr_advice *a); /* advise_verdict.c */
     X(CK1, mr_rule_ck1, MR_POOL_CHECKPOINT,                                                                            \
       "checkpoints block over 3 % of the time and are written slower than a local tier could")                         \
     X(CK2, mr_rule_ck2, MR_POOL_CHECKPOINT, "checkpoints block over 3 % of the time, most of it writing")              \
+    X(CK4, mr_rule_ck4, MR_POOL_CHECKPOINT,                                                                            \
+      "checkpoints block over 3 % of the time and follow each other so fast that writing beside training would not be" \
+      " done in time")                                                                                                 \
     X(CK3, mr_rule_ck3, MR_POOL_CHECKPOINT | MR_POOL_BARRIER, "rank 0 writes all checkpoints while the others wait")   \
     X(TL1, mr_rule_tl1, MR_POOL_READ,                                                                                  \
       "one read in a hundred takes over ten times the usual, and few steps make up the waits")                         \

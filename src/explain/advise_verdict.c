@@ -18,14 +18,6 @@
 #define STEPS_LEAST 3      /* of a traced program: the first always waits, and one more is chance */
 #define LOST_SHARE 0.05    /* of the events: with more missing, sums are wrong */
 
-static double evaluation_s(const struct mr_explanation *x)
-{
-    double sum = 0;
-    for (size_t i = 0; i < x->steps; i++)
-        sum += x->step[i].phase == MR_EXPLAIN_EVAL ? (double)x->step[i].ns[MR_TIME_STALL] : 0;
-    return sum / fmax(1, (double)x->ranks) / 1e9;
-}
-
 /* Of a cause: beyond the first step of the run, in which workers start and everybody waits. */
 static double steady_s(const struct mr_explanation *x, unsigned cause)
 {
@@ -88,7 +80,7 @@ static uint8_t class_of(const struct mr_advice *a, double stall_share)
     const struct mr_explanation *x = a->x;
     double run = a->run_s, checkpoint = a->checkpoint_s / run, barrier = a->barrier_s / run;
     double whole = (double)x->duration_ns / 1e9;
-    if (!a->starved)
+    if (!a->waits)
         stall_share = 0;
     if (stall_share >= MR_STARVED && stall_share >= checkpoint && stall_share >= barrier)
         return MR_VERDICT_INPUT;
@@ -137,7 +129,7 @@ static const char *headline(struct mr_advice *a, double share, double seconds)
                       mr_say_s(a, (double)a->x->duration_ns / 1e9));
     default:
         return mr_say(a, "Healthy. Training waited for data %s of the time %s%s.", mr_say_share(a, share), of,
-                      share >= MR_STARVED && a->stall_s >= 0.02 ? ", nearly all for the first batch" : "");
+                      share >= MR_STARVED && a->waited_s >= 0.02 ? ", nearly all for the first batch" : "");
     }
 }
 
@@ -156,13 +148,13 @@ static const char *why_reads(struct mr_advice *a)
                       mr_say_rate(a, f->demand_bytes_per_s));
     if (meta > 0.5 * a->read_s)
         return mr_say(a, "Opening and looking up files took longest: %s of the %s waited.", mr_say_s(a, meta),
-                      mr_say_s(a, a->stall_s));
+                      mr_say_s(a, a->waited_s));
     return mr_say(a, "Reads took too long%s%s: %s of the %s waited.",
                   mr_known(f->workers) && f->workers >= 1
                       ? mr_say(a, " for %.0f %s", f->workers, f->workers > 1.5 ? "readers" : "reader")
                       : "",
                   busy ? mr_say(a, " (storage %s busy)", mr_say_share(a, f->storage_busy)) : "", mr_say_s(a, a->read_s),
-                  mr_say_s(a, a->stall_s));
+                  mr_say_s(a, a->waited_s));
 }
 
 static const char *why_late(struct mr_advice *a)
@@ -181,9 +173,9 @@ static const char *why_input(struct mr_advice *a)
         reads += MR_POOL_READ & (1u << c) ? steady_s(a->x, c) : 0;
         cpu += MR_POOL_CPU & (1u << c) ? steady_s(a->x, c) : 0;
     }
-    if (a->x->verdict.evaluation_s > 0.5 * a->stall_s)
+    if (a->evaluation_s > 0.5 * a->waited_s)
         return mr_say(a, "%s of the %s waited are evaluation's: its loader needs workers, or more of them.",
-                      mr_say_s(a, a->x->verdict.evaluation_s), mr_say_s(a, a->stall_s));
+                      mr_say_s(a, a->evaluation_s), mr_say_s(a, a->waited_s));
     double worker = steady_s(a->x, MR_STALL_WORKER), copy = steady_s(a->x, MR_STALL_COPY);
     double late = steady_s(a->x, MR_STALL_NOT_STARTED), most = fmax(fmax(reads, cpu), fmax(fmax(late, worker), copy));
     if (!(most > 0) || steady_s(a->x, MR_STALL_UNKNOWN) > 0.5 * all)
@@ -194,7 +186,7 @@ static const char *why_input(struct mr_advice *a)
         return why_late(a);
     if (most == copy)
         return mr_say(a, "Copies to the accelerator took longest: %s of the %s waited.", mr_say_s(a, copy),
-                      mr_say_s(a, a->stall_s));
+                      mr_say_s(a, a->waited_s));
     if (most == worker)
         return mr_say(
             a, "Workers were held up by something else than reading or decoding (sleeping, a lock, no free CPU): %s.",
@@ -203,9 +195,9 @@ static const char *why_input(struct mr_advice *a)
     if (queue > 0.5 * cpu)
         return mr_say(
             a, "Collating batches and passing them on took longest: %s of the %s waited; more storage will not help.",
-            mr_say_s(a, queue), mr_say_s(a, a->stall_s));
+            mr_say_s(a, queue), mr_say_s(a, a->waited_s));
     return mr_say(a, "Decoding and transforming took longest: %s of the %s waited; more storage will not help.",
-                  mr_say_s(a, a->cpu_s), mr_say_s(a, a->stall_s));
+                  mr_say_s(a, a->cpu_s), mr_say_s(a, a->waited_s));
 }
 
 static const char *why_ranks(struct mr_advice *a)
@@ -294,14 +286,14 @@ int mr_advise_verdict(struct mr_advice *a)
     struct mr_verdict *v = &a->x->verdict;
     double idle = a->f->accelerator_idle_share;
     *v = (struct mr_verdict){.cause = largest_cause(a->x),
-                             .stall_s = a->stall_s,
-                             .stall_share = a->stall_share,
-                             .evaluation_s = evaluation_s(a->x),
+                             .stall_s = a->waited_s,
+                             .stall_share = a->waited_share,
+                             .evaluation_s = a->evaluation_s,
                              .storage_limit_bytes_per_s = mr_storage_is_limit(a) ? mr_storage_limit(a) : NAN};
     /* Where the accelerator was watched, only its own idle time counts: queued work hides waits of the host. */
-    double share = mr_known(idle) ? fmin(idle, a->stall_share) : a->stall_share;
+    double share = mr_known(idle) ? fmin(idle, a->waited_share) : a->waited_share;
     v->missing = missing(a);
-    v->verdict = v->missing ? MR_VERDICT_INCOMPLETE : class_of(a, fmin(share, a->steady_share));
+    v->verdict = v->missing ? MR_VERDICT_INCOMPLETE : class_of(a, fmin(share, a->waited_steady_share));
     if (v->verdict == MR_VERDICT_HEALTHY && a->f->ended_early) { /* what was seen of it was; the rest nobody knows */
         v->verdict = MR_VERDICT_INCOMPLETE;
         v->missing = mr_say(a, "the rest of the run: %s", a->f->ended_early);
@@ -310,7 +302,7 @@ int mr_advise_verdict(struct mr_advice *a)
         v->line[0] = mr_say(a, "Incomplete. Missing: %s.", v->missing);
     else
         v->line[0] = headline(a, share, share * a->run_s);
-    v->line[1] = v->missing ? (a->starved ? why_input(a) : NULL) : why(a);
+    v->line[1] = v->missing ? (a->waits ? why_input(a) : NULL) : why(a);
     v->line[2] = best_fix(a);
     return a->failed ? -ENOMEM : 0;
 }

@@ -247,6 +247,7 @@ struct mr_explain_facts {
     double batch_load_s, batch_load_p99_s; /* t_l: one worker, one batch, from start to ready */
     double batch_read_s, batch_decode_s;   /* of it: storage and metadata; decode, transform, collate */
     double compute_s;                      /* t_c: compute of a step, median */
+    double evaluation_workers, evaluation_load_s, evaluation_compute_s; /* the same of evaluation's loader and steps */
     double step_s, step_p99_s, stall_p50_s, stall_p99_s, stall_max_s, stalled_steps; /* stalled: share over 5 % */
     double queue_empty; /* share of waits that found no batch ready */
     double in_flight;   /* data reads in flight while there is one, of one rank */

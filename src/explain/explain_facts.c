@@ -122,6 +122,9 @@ void mr_explain_unknown_facts(struct mr_explain_facts *f)
                              &f->batch_read_s,
                              &f->batch_decode_s,
                              &f->compute_s,
+                             &f->evaluation_workers,
+                             &f->evaluation_load_s,
+                             &f->evaluation_compute_s,
                              &f->step_s,
                              &f->step_p99_s,
                              &f->stall_p50_s,
@@ -262,6 +265,26 @@ static int make_facts(struct explain_job *j)
     free(load);
     free(of_make);
     return 0;
+}
+
+/* Of evaluation: its loader's workers, what one of them takes for a batch, what a step of it computes. */
+static void evaluation_facts(struct explain_job *j)
+{
+    struct mr_explain_facts *f = &j->x->facts;
+    double load = 0, compute = 0, makes = 0, steps = 0;
+    for (size_t i = 0; i < j->wait.n; i++) {
+        const struct explain_wait *w = &j->wait.item[i];
+        if (w->step == NO_INDEX || j->step.item[w->step].phase != MR_EXPLAIN_EVAL)
+            continue;
+        const struct explain_make *m = w->make != NO_INDEX ? &j->make.item[w->make] : NULL;
+        steps++;
+        compute += (double)j->step.item[w->step].ns[MR_TIME_COMPUTE] / 1e9;
+        f->evaluation_workers = w->workers != UNKNOWN ? (double)w->workers : f->evaluation_workers;
+        makes += m && !m->own;
+        load += m && !m->own ? (double)(m->end - m->start) / 1e9 : 0;
+    }
+    f->evaluation_load_s = makes > 0 ? load / makes : NAN;
+    f->evaluation_compute_s = steps > 0 ? compute / steps : NAN;
 }
 
 /* Our own loader in somebody's program, of samples too small to be told of one by one: what all readers did until the
@@ -593,6 +616,7 @@ int mr_explain_facts(struct explain_job *j)
             x->rank[j->wait.item[i].rank].samples += j->wait.item[i].rows;
     worker_facts(j);
     sum_facts(j);
+    evaluation_facts(j);
     int rc = make_facts(j);
     rc = rc ? rc : step_facts(j);
     if (!rc)

@@ -1,10 +1,12 @@
 /* Rules about checkpoints: where they are written, whether training waits, who writes. */
 #include "base/common.h"
 #include "explain/advise_internal.h"
+#include "metrics/metrics.h"
 
 #include <string.h>
 
 #define CHECKPOINT_SHARE 0.03
+#define MTBF_S 86400.0 /* between two failures of a job, where nobody knows better */
 #define COPY_RATE 5e9  /* in memory */
 #define LOCAL_RATE 1e9 /* writing to a local NVMe or to memory, where nothing better is known */
 
@@ -136,6 +138,37 @@ bool mr_rule_ck2(struct mr_advice *a, struct mr_draft *d)
     d->f.snippet[1] = "from millrace import checkpoint; saver = checkpoint.Saver(folder); saver.save(step, state)";
     d->f.snippet[2] = "tf.train.CheckpointOptions(experimental_enable_async_checkpoint=True)";
     d->f.command = a->own && !a->f->simulated ? mr_try_run(a, "--burst-buffer /dev/shm/ckpt") : mr_try_run(a, "");
+    return true;
+}
+
+/* Where writing beside training would not end before the next save, only fewer saves help. */
+bool mr_rule_ck4(struct mr_advice *a, struct mr_draft *d)
+{
+    struct saves s = checkpoints_of(a);
+    if (s.n < 2)
+        return mr_silent(a, "fewer than two checkpoints were saved");
+    if (a->checkpoint_s < CHECKPOINT_SHARE * a->run_s)
+        return mr_silent(a, "checkpoints block %s of the time", mr_say_share(a, a->checkpoint_s / a->run_s));
+    double cost = a->checkpoint_s / s.n, between = fmax(0, s.interval - cost), young, lost;
+    if (between >= cost)
+        return mr_silent(a, "%s between two saves of %s: one can be written while training goes on (CK1, CK2)",
+                         mr_say_s(a, between), mr_say_s(a, cost));
+    double best = mr_checkpoint_interval(cost, MTBF_S, &young, &lost);
+    d->f.saves_s = a->checkpoint_s * (1 - fmin(1, s.interval / best));
+    d->f.saves_low_s = 0.5 * a->checkpoint_s;
+    d->f.saves_high_s = a->checkpoint_s;
+    d->f.confidence = 0.8;
+    d->f.title = mr_say(a, "a checkpoint of %s after every %s of training: they take %s of the time", mr_say_s(a, cost),
+                        mr_say_s(a, between), mr_say_share(a, a->checkpoint_s / a->run_s));
+    d->f.fix = mr_say(a, "save less often: with one failure a day, every %s loses least", mr_say_s(a, best));
+    d->f.evidence = mr_say(a,
+                           "%.0f checkpoints, one every %s; written beside training, each would end after the next "
+                           "was due",
+                           s.n, mr_say_s(a, s.interval));
+    d->f.formula = mr_say(a, "%s x (1 - %s / %s), the interval by Daly for a cost of %s and a failure in 24 h",
+                          mr_say_s(a, a->checkpoint_s), mr_say_s(a, s.interval), mr_say_s(a, best), mr_say_s(a, cost));
+    d->f.snippet[0] = "checkpoint:\n  steps_between_checkpoints: 1000    # or more";
+    d->f.command = mr_try_run(a, "");
     return true;
 }
 

@@ -27,6 +27,43 @@ bool mr_rule_th3(struct mr_advice *a, struct mr_draft *d)
     return true;
 }
 
+/* An evaluation step waits as long as its loader takes longer than computing does. */
+static double evaluation_stall(double load_s, double workers, double compute_s)
+{
+    return workers < 1 ? load_s : fmax(0, load_s / workers - compute_s);
+}
+
+bool mr_rule_ev1(struct mr_advice *a, struct mr_draft *d)
+{
+    const struct mr_explain_facts *f = a->f;
+    double workers = f->evaluation_workers, load = f->evaluation_load_s, compute = f->evaluation_compute_s;
+    if (a->evaluation_s < MR_STARVED * a->run_s)
+        return mr_silent(a, "waits of evaluation take %s of the time", mr_say_share(a, a->evaluation_s / a->run_s));
+    d->f.confidence = 0.7;
+    d->f.title = mr_say(a, "evaluation waits %s for its data", mr_say_s(a, a->evaluation_s));
+    d->f.evidence = mr_say(a, "of %s waited for data in all", mr_say_s(a, a->waited_s));
+    if (mr_known(workers) && mr_known(load) && mr_known(compute) && load > 0) {
+        double most = fmax(fmax(1, workers), mr_known_or(f->cpus_per_rank, 8)); /* training stands still meanwhile */
+        double then = fmin(most, fmax(workers + 1, ceil(load / fmax(compute, load / most))));
+        double now_s = evaluation_stall(load, workers, compute), then_s = evaluation_stall(load, then, compute);
+        d->f.saves_s = now_s > 0 ? a->evaluation_s * (1 - then_s / now_s) : 0;
+        d->f.title = mr_say(a, "%s: %.0f %s, a batch takes one %s", d->f.title, workers,
+                            workers > 0.5 && workers < 1.5 ? "worker" : "workers", mr_say_s(a, load));
+        d->f.fix = mr_say(a, "the evaluation's loader: workers %.0f -> %.0f", workers, then);
+        d->f.formula =
+            mr_say(a, "%s x (1 - %s / %s)", mr_say_s(a, a->evaluation_s), mr_say_s(a, then_s), mr_say_s(a, now_s));
+        d->f.snippet[1] = mr_say(a, "DataLoader(validation, num_workers=%.0f, ...)", then);
+    } else {
+        d->f.fix = "give the evaluation's loader workers, or more of them, or evaluate less often";
+        d->f.formula = "unknown: how long a batch of it takes to load is not in the trace";
+    }
+    d->f.saves_low_s = mr_known(d->f.saves_s) ? 0.5 * d->f.saves_s : NAN;
+    d->f.saves_high_s = a->evaluation_s;
+    d->f.snippet[2] = "validation.map(decode, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)";
+    d->f.command = mr_try_run(a, "");
+    return true;
+}
+
 bool mr_rule_ep1(struct mr_advice *a, struct mr_draft *d)
 {
     const struct mr_explain_facts *f = a->f;

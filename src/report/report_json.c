@@ -179,6 +179,8 @@ static void put_facts(struct mr_out *o, const struct mr_explain_facts *f)
                {"sample_bytes", f->sample_bytes},
                {"batch_load_s", f->batch_load_s},
                {"batch_load_p99_s", f->batch_load_p99_s},
+               {"evaluation_workers", f->evaluation_workers},
+               {"evaluation_load_s", f->evaluation_load_s},
                {"batch_read_s", f->batch_read_s},
                {"batch_decode_s", f->batch_decode_s},
                {"compute_s", f->compute_s},

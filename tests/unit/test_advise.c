@@ -445,6 +445,52 @@ static void a_rank_is_blamed_for_what_it_did(void **state)
     }
 }
 
+/* A healthy training whose evaluation is starved: its loader is another one, and only that needs workers. */
+static void a_starved_evaluation_needs_its_own_workers(void **state)
+{
+    (void)state;
+    struct mr_explanation *x = xt_new(1, 100, 0.1);
+    xt_loading(x, 4, 8, 0.001, 0.05, 0.2);
+    for (size_t i = 80; i < 100; i++) {
+        x->step[i].phase = MR_EXPLAIN_EVAL;
+        x->step[i].ns[MR_TIME_STALL] = x->step[i].stall[MR_STALL_DECODE] = XT_NS(0.15);
+        x->stall[MR_STALL_DECODE] += XT_NS(0.15);
+        x->ns[MR_TIME_STALL] += XT_NS(0.15);
+    }
+    x->facts.cpus_per_rank = 16;
+    x->facts.evaluation_workers = 2;
+    x->facts.evaluation_load_s = 0.5;
+    x->facts.evaluation_compute_s = 0.1;
+    advise(x);
+    assert_int_equal(x->verdict.verdict, MR_VERDICT_INPUT);
+    assert_near(x->verdict.stall_s, 3, 1e-6);
+    assert_near(x->verdict.evaluation_s, 3, 1e-6);
+    assert_first(x, "EV1");
+    assert_near(x->finding[0].saves_s, 3, 1e-6); /* 5 workers keep up */
+    assert_string_equal(x->finding[0].fix, "the evaluation's loader: workers 2 -> 5");
+    for (size_t i = 1; i < x->findings; i++)
+        assert_int_equal(x->finding[i].severity, MR_SEVERITY_NOTE); /* training lacks nothing */
+    mr_explanation_free(x);
+}
+
+/* Saves of 1 s, every 1.2 s: writing beside training would never be done in time. Every 5 s it would. */
+static void saves_that_follow_at_once_want_to_be_fewer(void **state)
+{
+    (void)state;
+    for (unsigned slow = 0; slow < 2; slow++) {
+        struct mr_explanation *x = xt_new(1, slow ? 400 : 20, 0.1);
+        xt_checkpoints(x, 10, 10, 10ull << 30);
+        advise(x);
+        assert_int_equal(x->verdict.verdict, MR_VERDICT_CHECKPOINT);
+        assert_int_equal(xt_finding(x, "CK4") == NULL, slow);
+        if (!slow) {
+            assert_first(x, "CK4");
+            assert_true(x->finding[0].saves_s > 9.9);
+        }
+        mr_explanation_free(x);
+    }
+}
+
 static void two_steps_are_too_few_to_judge(void **state)
 {
     (void)state;
@@ -524,6 +570,8 @@ int main(void)
         cmocka_unit_test(tiny_reads_of_a_small_file_are_a_note),
         cmocka_unit_test(mapped_files_that_nobody_saw_being_read_are_told),
         cmocka_unit_test(a_rank_is_blamed_for_what_it_did),
+        cmocka_unit_test(a_starved_evaluation_needs_its_own_workers),
+        cmocka_unit_test(saves_that_follow_at_once_want_to_be_fewer),
         cmocka_unit_test(two_steps_are_too_few_to_judge),
         cmocka_unit_test(a_rank_that_is_always_last_is_named),
         cmocka_unit_test(unknown_facts_make_no_rule_fire),
