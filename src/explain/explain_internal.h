@@ -55,6 +55,9 @@
     X(TRANSFORM, "transform_ns")                                                                                       \
     X(IDLE, "idle_ns")                                                                                                 \
     X(FAULTS, "major_faults")                                                                                          \
+    X(CPUS, "cpus")                                                                                                    \
+    X(MEMORY, "memory_bytes")                                                                                          \
+    X(MEMORY_FREE, "memory_free_bytes")                                                                                \
     X(RANK, "rank")                                                                                                    \
     X(WORLD, "world")
 enum explain_key {

@@ -22,12 +22,18 @@ static uint32_t parent_of(const struct explain_job *j, const struct mr_map *by_p
     return at && at - 1 != p ? (uint32_t)at - 1 : NO_INDEX;
 }
 
+static bool trains(unsigned role)
+{
+    return role == MR_ROLE_WAIT || role == MR_ROLE_COMPUTE || role == MR_ROLE_COMPUTE_LOOP || role == MR_ROLE_STEP ||
+           role == MR_ROLE_OPTIMIZER;
+}
+
 /* Processes that wait for batches, and have no ancestor that does. */
 static void find_consumers(const struct explain_job *j, const struct mr_map *by_pid, bool *consumer)
 {
     for (size_t i = 0; i < j->span.n; i++) {
         unsigned role = j->span.item[i].role;
-        if (role == MR_ROLE_WAIT || role == MR_ROLE_COMPUTE || role == MR_ROLE_COMPUTE_LOOP || role == MR_ROLE_STEP)
+        if (trains(role) && role != MR_ROLE_OPTIMIZER)
             consumer[j->lane[j->span.item[i].lane].process] = true;
     }
     for (uint32_t p = 0; p < j->t->processes; p++) {
@@ -94,6 +100,25 @@ static int number_processes(struct explain_job *j)
             j->world = MR_MAX(j->world, (int32_t)s->arg[KEY_WORLD]);
     }
     return 0;
+}
+
+/* Some frameworks put the variables of a launcher into their own environment, so that only what they start later has a
+ * number. Numbers count if anybody who has one, or got it from whom started it, trains; or if nobody trains at all. */
+static void check_numbers(struct explain_job *j, const struct mr_map *by_pid)
+{
+    bool numbered = false, any = false;
+    for (size_t i = 0; i < j->span.n && !numbered; i++) {
+        uint32_t p = j->lane[j->span.item[i].lane].process;
+        if (!trains(j->span.item[i].role))
+            continue;
+        any = true;
+        for (unsigned depth = 0; p != NO_INDEX && depth < 64 && !numbered; depth++) {
+            numbered = j->number[p] >= 0;
+            p = parent_of(j, by_pid, p);
+        }
+    }
+    for (size_t p = 0; p < j->t->processes && any && !numbered; p++)
+        j->number[p] = -1;
 }
 
 /* Ranks by these numbers, in their order. */
@@ -176,6 +201,23 @@ static void sort_spans(struct explain_job *j)
     }
 }
 
+/* What the program's machine has, where the program told. */
+static void take_machine(struct explain_job *j)
+{
+    struct mr_explain_facts *f = &j->x->facts;
+    for (size_t i = 0; i < j->span.n; i++) {
+        const struct explain_span *s = &j->span.item[i];
+        if (s->role != MR_ROLE_MACHINE || s->arg[KEY_CPUS] == UNKNOWN || !s->arg[KEY_CPUS])
+            continue;
+        f->cpus_per_node = (double)s->arg[KEY_CPUS];
+        if (s->arg[KEY_MEMORY] != UNKNOWN && s->arg[KEY_MEMORY_FREE] != UNKNOWN && s->arg[KEY_MEMORY]) {
+            f->memory_bytes = (double)s->arg[KEY_MEMORY];
+            f->memory_free_bytes = (double)s->arg[KEY_MEMORY_FREE];
+        }
+        return;
+    }
+}
+
 int mr_explain_assign_ranks(struct explain_job *j)
 {
     struct mr_map by_pid = {0};
@@ -192,6 +234,8 @@ int mr_explain_assign_ranks(struct explain_job *j)
             *at = p + 1;
     }
     rc = rc ? rc : number_processes(j);
+    if (!rc)
+        check_numbers(j, &by_pid);
     rc = rc ? rc : ranks_by_number(j, &number);
     bool given = j->ranks > 0;
     if (!rc && !given)
@@ -206,6 +250,7 @@ int mr_explain_assign_ranks(struct explain_job *j)
         rc = -ENOMEM;
     if (!rc) {
         j->x->ranks = j->ranks;
+        take_machine(j);
         describe_ranks(j, number, given);
         sort_spans(j);
     }

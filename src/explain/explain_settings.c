@@ -124,6 +124,8 @@ bool mr_explain_is_here(const struct mr_explanation *x)
 void mr_explain_machine_here(struct mr_explanation *x)
 {
     struct mr_explain_facts *f = &x->facts;
+    if (isfinite(f->cpus_per_node) && !isfinite(f->cpus_per_rank)) /* the trace says */
+        f->cpus_per_rank = f->cpus_per_node / ranks_per_node(f);
     if (!mr_explain_is_here(x))
         return;
     struct mr_machine_memory m = mr_machine_memory();

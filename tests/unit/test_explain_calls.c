@@ -24,12 +24,14 @@ struct world {
     struct mr_event_sink *events;
     char path[32];
     bool unranked; /* no launcher gave the processes numbers */
+    size_t exempt; /* but to this one; SIZE_MAX: none */
 };
 
 static void open_world(struct world *w, uint32_t ranks)
 {
     struct mr_error err;
     w->unranked = false;
+    w->exempt = SIZE_MAX;
     snprintf(w->path, sizeof w->path, "/tmp/mr-calls-XXXXXX");
     close(mkstemp(w->path));
     assert_int_equal(
@@ -80,7 +82,8 @@ static struct mr_explanation *explain(struct world *w, const struct mr_explain_o
     assert_int_equal(mr_trace_add(t, w->path, &err), 0);
     assert_int_equal(mr_trace_finish(t, &err), 0);
     for (size_t p = 0; p < t->processes && w->unranked; p++)
-        t->process[p].rank = t->process[p].world = -1;
+        if (p != w->exempt)
+            t->process[p].rank = t->process[p].world = -1;
     assert_int_equal(mr_explain(t, opt ? opt : &all, &x, &err), 0);
     mr_trace_free(t);
     unlink(w->path);
@@ -261,6 +264,32 @@ static void ranks_have_the_numbers_they_were_told(void **state)
     mr_explanation_free(x);
 }
 
+/* A framework numbers itself after it was started, as launchers do: what it starts later has a number, and reads. */
+static void numbers_of_those_that_do_not_train_count_for_nothing(void **state)
+{
+    (void)state;
+    struct world w;
+    open_world(&w, 2);
+    const struct mr_mrt_arg has[] = {{mr_mrt_sink_key(w.sink, "cpus"), 12, false},
+                                     {mr_mrt_sink_key(w.sink, "memory_bytes"), 1000, false},
+                                     {mr_mrt_sink_key(w.sink, "memory_free_bytes"), 900, false}};
+    span_of(&w, "startup", "machine", 0, 0, 0, 1000, has, 3);
+    for (unsigned s = 0; s < 5; s++) {
+        torch_step(&w, 0, (1 + s) * 100 * MS, 40 * MS, 10 * MS, 0);
+        call(&w, MR_EV_READ, 1, 0, "/d/x", (1 + s) * 100 * MS, (1 + s) * 100 * MS + 30 * MS, 0, MIB);
+    }
+    w.unranked = true;
+    w.exempt = 1;
+    struct mr_explanation *x = explain(&w, NULL);
+    assert_int_equal(x->ranks, 1);
+    assert_int_equal(x->rank[0].rank, -1);
+    assert_int_equal(x->steps, 5);
+    assert_true(x->rank[0].wait[MR_WAIT_STORAGE] == 5 * 30 * MS); /* everything is one rank */
+    assert_true(x->facts.cpus_per_node == 12 && x->facts.cpus_per_rank == 12);
+    assert_true(x->facts.memory_bytes == 1000 && x->facts.memory_free_bytes == 900);
+    mr_explanation_free(x);
+}
+
 static void filters_leave_what_was_asked_for(void **state)
 {
     (void)state;
@@ -307,6 +336,7 @@ int main(void)
         cmocka_unit_test(the_late_rank_is_the_culprit),
         cmocka_unit_test(what_is_done_between_steps_is_a_reason),
         cmocka_unit_test(ranks_have_the_numbers_they_were_told),
+        cmocka_unit_test(numbers_of_those_that_do_not_train_count_for_nothing),
         cmocka_unit_test(filters_leave_what_was_asked_for),
         cmocka_unit_test(pictures_hold_every_byte),
     };

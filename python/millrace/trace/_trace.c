@@ -713,6 +713,17 @@ static PyObject *py_note(PyObject *m, PyObject *text)
     Py_RETURN_NONE;
 }
 
+/* A small file of /proc, by calls that the tracer does not see; false: it cannot be read. */
+static int read_proc(const char *path, char *text, size_t cap)
+{
+    long fd = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+    long n = fd >= 0 ? syscall(SYS_read, fd, text, cap - 1) : 0;
+    if (fd >= 0)
+        syscall(SYS_close, fd);
+    text[n > 0 ? n : 0] = '\0';
+    return n > 0;
+}
+
 /* The second number of the thread's schedstat; 0 where the kernel does not count it. By system calls of its own: what
  * the tracer is asked is not what the program does. */
 static PyObject *py_cpu_delay(PyObject *self, PyObject *nothing)
@@ -720,14 +731,27 @@ static PyObject *py_cpu_delay(PyObject *self, PyObject *nothing)
     char text[96];
     unsigned long long ran = 0, delay = 0;
     (void)self, (void)nothing;
-    long fd = syscall(SYS_openat, AT_FDCWD, "/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
-    long n = fd >= 0 ? syscall(SYS_read, fd, text, sizeof text - 1) : 0;
-    if (fd >= 0)
-        syscall(SYS_close, fd);
-    text[n > 0 ? n : 0] = '\0';
-    if (sscanf(text, "%llu %llu", &ran, &delay) != 2)
+    if (!read_proc("/proc/thread-self/schedstat", text, sizeof text) || sscanf(text, "%llu %llu", &ran, &delay) != 2)
         delay = 0;
     return PyLong_FromUnsignedLongLong(delay);
+}
+
+static PyObject *py_machine(PyObject *self, PyObject *nothing)
+{
+    char text[4096], *at;
+    unsigned long long total = 0, free = 0, cpus = 0;
+    unsigned long mask[1024 / sizeof(unsigned long)] = {0};
+    (void)self, (void)nothing;
+    if (syscall(SYS_sched_getaffinity, 0, sizeof mask, mask) > 0)
+        for (size_t i = 0; i < sizeof mask / sizeof mask[0]; i++)
+            cpus += (unsigned)__builtin_popcountl(mask[i]);
+    if (read_proc("/proc/meminfo", text, sizeof text)) {
+        if ((at = strstr(text, "MemTotal:")))
+            sscanf(at, "MemTotal: %llu", &total);
+        if ((at = strstr(text, "MemAvailable:")))
+            sscanf(at, "MemAvailable: %llu", &free);
+    }
+    return Py_BuildValue("{s:K,s:K,s:K}", "cpus", cpus, "memory_bytes", total * 1024, "memory_free_bytes", free * 1024);
 }
 
 /* Page faults of this thread so far that had to wait for the disk. */
@@ -820,6 +844,7 @@ static PyMethodDef methods[] = {
      "CPU time of the process at a time stamp of now(), in ns; None if nobody looked then."},
     {"cpu_delay", py_cpu_delay, METH_NOARGS, "Nanoseconds that this thread could have run and had no CPU, so far."},
     {"major_faults", py_major_faults, METH_NOARGS, "Page faults of this thread that had to wait for the disk, so far."},
+    {"machine", py_machine, METH_NOARGS, "CPUs and memory that this process may use, as a dict."},
     {"note", py_note, METH_O, "Tells `millrace trace` what was instrumented."},
     {"active", py_active, METH_NOARGS, "True while the tracer records."},
     {"start", py_start, METH_NOARGS, "Switches recording on."},

@@ -483,6 +483,8 @@ def install():
     _installed = True
     skip = set(filter(None, os.environ.get("MILLRACE_TRACE_PYTHON_SKIP", "").split(",")))
     note("y")
+    if hasattr(_trace, "machine") and now():  # a report may be read on another one
+        span("startup", "machine", now(), _trace.machine())
     finder = _Finder(skip)
     for name, patch in list(finder._waiting.items()):
         module = sys.modules.get(name)
