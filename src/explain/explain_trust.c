@@ -115,7 +115,6 @@ int mr_explain_trust(struct explain_job *j)
     struct mr_explanation *x = j->x;
     struct mr_explain_trust *t = &x->trust;
     const struct mr_trace *r = j->t;
-    t->blind = j->blind;
     *t = (struct mr_explain_trust){
         .events = r->events,
         .lost = r->lost,
@@ -125,6 +124,7 @@ int mr_explain_trust(struct explain_job *j)
         .clock_offset_s = r->clock_residual_ns + r->clock_offset_ns > 0 ? r->clock_offset_ns / 1e9 : NAN,
         .clock_residual_s = r->clock_residual_ns + r->clock_offset_ns > 0 ? r->clock_residual_ns / 1e9 : NAN,
         .overhead_share = NAN,
+        .blind = j->blind,
         .note = t->note,
         .notes = t->notes};
     for (size_t p = 0; p < r->processes; p++)

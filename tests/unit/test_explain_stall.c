@@ -603,11 +603,44 @@ static void readers_made_anew_are_as_many_as_live_at_once(void **state)
     mr_explanation_free(x);
 }
 
+/* A thread waits for the loader and hands its batches over to the one that trains. */
+static struct mr_explanation *run_handover(bool seen)
+{
+    struct world w;
+    open_world(&w, 1, 2);
+    uint32_t step = mr_mrt_sink_site(w.sink, "train", "optimizer.step");
+    uint32_t get = mr_mrt_sink_site(w.sink, "queue", "Queue.get");
+    for (uint64_t b = 0, t = 10 * MS; b < STEPS; b++, t += 100 * MS) {
+        const struct mr_mrt_arg arg[] = {{.key = w.key_batch, .value = (int64_t)b}, {.key = w.key_rows, .value = 8}};
+        put_fetch(&w, b, 2, t, t + 50 * MS, 50 * MS);
+        span(&w, w.wait, 1, t, t + 50 * MS, arg, MR_ARRAY_LEN(arg));
+        if (seen)
+            span(&w, get, 0, t, t + 50 * MS, NULL, 0);
+        span(&w, step, 0, t + 90 * MS, t + 99 * MS, NULL, 0);
+    }
+    return explain(&w);
+}
+
+static void handover_that_nobody_sees_is_incomplete(void **state)
+{
+    (void)state;
+    struct mr_explanation *x = run_handover(false);
+    assert_true(x->trust.blind);
+    assert_int_equal(x->verdict.verdict, MR_VERDICT_INCOMPLETE);
+    mr_explanation_free(x);
+    x = run_handover(true);
+    assert_false(x->trust.blind);
+    assert_int_equal(x->verdict.verdict, MR_VERDICT_INPUT);
+    assert_true(share(x, x->ns[MR_TIME_STALL]) > 0.4);
+    mr_explanation_free(x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(readers_made_anew_are_as_many_as_live_at_once),
         cmocka_unit_test(pages_of_mapped_files_are_storage),
+        cmocka_unit_test(handover_that_nobody_sees_is_incomplete),
         cmocka_unit_test(serial_reading_is_half_stall_on_storage),
         cmocka_unit_test(two_ahead_with_two_readers_hardly_stall),
         cmocka_unit_test(depth_0_with_idle_readers_is_not_started),
