@@ -11,7 +11,7 @@ import sys
 import threading
 from time import monotonic_ns
 
-from . import _trace, fn, now, span
+from . import _trace, fn, handover, now, span
 
 note = getattr(_trace, "note", lambda text: None)  # told at the end of `millrace trace`
 
@@ -89,6 +89,11 @@ def _pipeline(part):
     return patch
 
 
+def _handover(part):
+    """What a loop without a data loader waits for."""
+    return lambda module: getattr(handover, part)(module, _put)
+
+
 def _plain(original, category, label):
     """A traced function that PyTorch's compiler sees through: while it compiles, there is nothing but the original. `label` is a name, or a function of the
     first argument."""
@@ -125,7 +130,9 @@ def _torch_tensor(module):
 
     @functools.wraps(original)
     def backward(self, *args, **kwargs):
-        begin = 0 if _compiling() else now()
+        if _compiling():
+            return original(self, *args, **kwargs)
+        begin, said = handover.train_begins()
         if not begin:
             return original(self, *args, **kwargs)
         end = collectives.backward_begins(self)
@@ -133,9 +140,26 @@ def _torch_tensor(module):
             return original(self, *args, **kwargs)
         finally:
             collectives.backward_ended(end)
-            span("train", "backward", begin, None)
+            handover.train_ends("backward", begin, said)
 
     _put(module.Tensor, "backward", backward)
+
+
+def _stepping(original):
+    """An optimiser's step: as _plain; the span says what the thread did since its last train span."""
+
+    def traced(*args, **kwargs):
+        if _compiling():
+            return original(*args, **kwargs)
+        begin, said = handover.train_begins()
+        if not begin:
+            return original(*args, **kwargs)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            handover.train_ends("optimizer.step", begin, said, args[0])
+
+    return functools.update_wrapper(traced, original)
 
 
 def _torch_optimizer(module):
@@ -146,13 +170,13 @@ def _torch_optimizer(module):
 
     def before(optimizer, args, kwargs):
         if not _compiling():
-            optimizer._millrace_begin = now()
+            optimizer._millrace_begin = handover.train_begins()
 
     def after(optimizer, args, kwargs):
         if not _compiling():
-            begin = getattr(optimizer, "_millrace_begin", 0)
+            begin, said = getattr(optimizer, "_millrace_begin", (0, None))
             if begin:
-                span("train", "optimizer.step", begin, None)
+                handover.train_ends("optimizer.step", begin, said, optimizer)
 
     module.register_optimizer_step_pre_hook(before)
     module.register_optimizer_step_post_hook(after)
@@ -169,7 +193,7 @@ def _old_optimizer(module):
         original(self)
         owner = type(self)
         if not getattr(owner.step, "_millrace", False):
-            owner.step = _plain(owner.step, "train", "optimizer.step")
+            owner.step = _stepping(owner.step)
             owner.step._millrace = True
 
     _put(module.Optimizer, "_hook_for_profile", _hook_for_profile)
@@ -356,6 +380,11 @@ def _all(*patches):
 PATCHES = {
     "os": _all(_saves("fsync", "fdatasync", "sync"), _behind_save("rename", "replace")),  # who syncs makes a checkpoint durable
     "queue": _methods("Queue", "queue", ("get",)),  # a loop that gets its batches from a thread of its own
+    "concurrent.futures._base": _handover("futures"),
+    "concurrent.futures.thread": _handover("thread_executor"),
+    "concurrent.futures.process": _handover("process_executor"),
+    "multiprocessing.pool": _handover("pool"),
+    "multiprocessing.queues": _handover("queues"),
     "torch.utils.data.dataloader": _torch("loader"),
     "torch.utils.data._utils.worker": _torch("worker"),
     "torch.utils.data._utils.fetch": _torch("fetch"),

@@ -17,11 +17,11 @@ import multiprocessing.process
 import os
 import threading
 
-from . import _trace, accelerator, cpu, now, span
+from . import _trace, accelerator, cpu, handover, now, span
 
 TOLD = "millrace"  # the entry: loader and epoch
 _loaders = itertools.count()  # numbers of DataLoader objects, in the order of their first use
-_here = threading.local()  # args: what the thread is working for
+_here = handover.loader = threading.local()  # args: what the thread is working for
 
 
 def _loader_number(loader):

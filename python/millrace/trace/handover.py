@@ -1,0 +1,218 @@
+"""Training loops that have no data loader: what the thread that trains did between two steps, what it took from others, and what pools did for it.
+
+Train spans (`backward`, `optimizer.step`) carry `awake_ns`: since the thread's last one, how long it was on a CPU or ready to run. What is left of that time it
+slept; in which call the trace knows, or it was a wait that nobody sees. The kernel is asked how long the thread had no CPU only where it was off the CPU for a
+good part (as in cpu.py): that takes microseconds.
+
+Handovers are the calls by which a thread takes the result of another thread or process: futures, pools, queues between processes. Only a thread that trains
+tells of them, and not inside a wait of PyTorch's DataLoader; workers and libraries use the same classes. Before its first step a thread remembers the last
+one, which is the wait for its first batch.
+
+Tasks are what a pool's worker was given to do, with its CPU time: they say what a handover waited for.
+"""
+import functools
+import itertools
+import os
+import threading
+from time import perf_counter_ns, thread_time_ns
+
+from . import _trace, cpu, now, span
+
+_delay = getattr(_trace, "cpu_delay", int)
+_here = threading.local()  # since: when this thread's last train span ended; asks: whether to ask the kernel; first: its last handover before
+TOGETHER_NS = 100000  # between handovers for one batch
+_optimizers = itertools.count()
+loader = _here  # torch_loader's: `inside` while the thread is in a wait of a DataLoader
+
+
+def _forget():
+    _here.__dict__.clear()  # a forked worker is not the thread that trained
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
+def train_begins():
+    """A time stamp for train_ends (0 without the tracer), and arguments of the span."""
+    begin, since = now(), getattr(_here, "since", None)
+    if since is None:
+        first = _here.__dict__.pop("first", None)
+        if first and begin:
+            span("queue", first[0], first[1], None, first[2])
+        return begin, {}
+    if not begin:
+        return 0, {}
+    wall, busy = perf_counter_ns() - since[0], thread_time_ns() - since[1]
+    off = wall - busy > cpu.OFF * wall
+    _here.asks = off and wall >= cpu.LONG_NS
+    if off and since[2] is not None:
+        busy += max(_delay() - since[2], 0)
+    return begin, {"awake_ns": min(busy, wall)}
+
+
+def train_ends(label, begin, said, optimizer=None):
+    if optimizer is not None:
+        said["optimizer"] = _number(optimizer)
+    span("train", label, begin, said)
+    _here.since = perf_counter_ns(), thread_time_ns(), _delay() if getattr(_here, "asks", True) else None
+
+
+def _number(optimizer):
+    """Tells the optimisers of one loop apart: a step of training may have several."""
+    number = getattr(optimizer, "_millrace_number", None)
+    if number is None:
+        number = optimizer._millrace_number = next(_optimizers)
+    return number
+
+
+def _taken(label, begin):
+    if hasattr(_here, "since"):
+        span("queue", label, begin, None)
+        return
+    first, end = getattr(_here, "first", None), now()
+    _here.first = label, first[1] if first and begin - first[2] < TOGETHER_NS else begin, end
+
+
+def _begins():
+    return 0 if getattr(loader, "inside", False) else now()
+
+
+def _taking(original, label):
+    def traced(*args, **kwargs):
+        begin = _begins()
+        if not begin:
+            return original(*args, **kwargs)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            _taken(label, begin)
+
+    return functools.update_wrapper(traced, original)
+
+
+def _taking_each(original, label):
+    """Of a generator: each item is taken."""
+
+    def traced(*args, **kwargs):
+        inner = original(*args, **kwargs)
+        try:
+            while True:
+                begin = _begins()
+                try:
+                    item = next(inner)
+                except StopIteration:
+                    return
+                finally:
+                    if begin:
+                        _taken(label, begin)
+                yield item
+        finally:
+            inner.close()
+
+    return functools.update_wrapper(traced, original)
+
+
+def _take(put, owner, name, label, wrap=_taking):
+    original = getattr(owner, "__dict__", {}).get(name)
+    if callable(original):
+        put(owner, name, wrap(original, label))
+
+
+def futures(module, put):
+    """concurrent.futures._base: Executor.map asks each Future, too."""
+    _take(put, getattr(module, "Future", None), "result", "Future.result")
+    _take(put, module, "as_completed", "as_completed", _taking_each)
+    _take(put, module, "wait", "wait")
+
+
+def queues(module, put):
+    """multiprocessing.queues"""
+    for name in ("Queue", "SimpleQueue"):
+        _take(put, getattr(module, name, None), "get", "multiprocessing.%s.get" % name)
+
+
+# ---- pools ----
+
+
+def _task(function):
+    def task(*args, **kwargs):
+        begin = now()
+        if not begin:
+            return function(*args, **kwargs)
+        begun = cpu.begin()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            span("pool", "task", begin, cpu.end(begun, {}))
+
+    return task
+
+
+class _Tasks:
+    """The queue from which a pool's worker gets what to do; everything else is the queue's own."""
+
+    def __init__(self, inner, change):
+        self._inner, self._change = inner, change
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    def get(self, *args, **kwargs):
+        return self._change(self._inner.get(*args, **kwargs))
+
+
+def _of_worker(original, change):
+    """A worker's loop, whose first argument is the queue of its tasks."""
+
+    def traced(queue, *args, **kwargs):
+        return original(_Tasks(queue, change) if now() else queue, *args, **kwargs)
+
+    return functools.update_wrapper(traced, original)
+
+
+def pool(module, put):
+    """multiprocessing.pool, of processes and of threads"""
+    _take(put, getattr(module, "ApplyResult", None), "get", "ApplyResult.get")
+    for name in ("next", "__next__"):
+        _take(put, getattr(module, "IMapIterator", None), name, "IMapIterator.next")
+    raises = getattr(module, "_helper_reraises_exception", None)  # the loop asks for it by name
+
+    def change(task):
+        if not isinstance(task, tuple) or len(task) != 5 or task[2] is raises:
+            return task
+        return task[:2] + (_task(task[2]),) + task[3:]
+
+    if callable(getattr(module, "worker", None)):
+        put(module, "worker", _of_worker(module.worker, change))
+
+
+def process_executor(module, put):
+    """concurrent.futures.process"""
+
+    def change(item):
+        if hasattr(item, "fn"):
+            item.fn = _task(item.fn)
+        return item
+
+    if callable(getattr(module, "_process_worker", None)):
+        put(module, "_process_worker", _of_worker(module._process_worker, change))
+
+
+def thread_executor(module, put):
+    """concurrent.futures.thread: the task ends before its result is there for others."""
+    owner = getattr(module, "_WorkItem", None)
+    original = getattr(owner, "__dict__", {}).get("run")
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def run(self, *args, **kwargs):
+        if now():
+            if hasattr(self, "fn"):
+                self.fn = _task(self.fn)
+            elif isinstance(getattr(self, "task", None), tuple):  # since Python 3.14
+                self.task = (_task(self.task[0]),) + self.task[1:]
+        return original(self, *args, **kwargs)
+
+    put(owner, "run", run)
