@@ -45,6 +45,7 @@ static const struct {
     {"train",       "barrier",              MR_ROLE_BARRIER, NO},
     {"train",       "evaluation",           MR_ROLE_EVALUATION, NO},
     {"train",       "optimizer.step",       MR_ROLE_OPTIMIZER, NO},
+    {"train",       "backward",             MR_ROLE_BACKWARD, NO},
     {"checkpoint",  "snapshot",             MR_ROLE_NONE, NO},
     {"checkpoint",  "write",                MR_ROLE_SAVE_WRITE, NO},
     {"checkpoint",  "fsync",                MR_ROLE_SAVE_FSYNC, NO},
@@ -61,6 +62,13 @@ static const struct {
     {"data_loader", "collate",              MR_ROLE_PART, MR_REGION_QUEUE},
     {"data_loader", "pin_memory",           MR_ROLE_PART, MR_REGION_QUEUE},
     {"queue",       "Queue.get",            MR_ROLE_HANDOVER, NO},
+    {"queue",       "multiprocessing.*.get", MR_ROLE_HANDOVER, NO},
+    {"queue",       "Future.result",        MR_ROLE_HANDOVER, NO},
+    {"queue",       "as_completed",         MR_ROLE_HANDOVER, NO},
+    {"queue",       "wait",                 MR_ROLE_HANDOVER, NO},
+    {"queue",       "ApplyResult.get",      MR_ROLE_HANDOVER, NO},
+    {"queue",       "IMapIterator.next",    MR_ROLE_HANDOVER, NO},
+    {"pool",        "task",                 MR_ROLE_TASK, NO},
     {"queue",       "*",                    MR_ROLE_PART, MR_REGION_QUEUE},
     {"transform",   "*",                    MR_ROLE_PART, MR_REGION_TRANSFORM},
     {"decode",      "*",                    MR_ROLE_PART, MR_REGION_DECODE},
@@ -104,6 +112,9 @@ static const struct {
     {"data_stall",  "*",                    MR_ROLE_WAIT, NO},
     {"*",           "wait for batch",       MR_ROLE_WAIT, NO},
     {"data_loader", "*",                    MR_ROLE_INSIDE, NO},
+    {"reader",      "numpy.save*",          MR_ROLE_NONE, NO}, /* these write */
+    {"reader",      "h5py.Dataset.__setitem__", MR_ROLE_NONE, NO},
+    {"reader",      "h5py.Dataset.write_direct", MR_ROLE_NONE, NO},
     {"reader",      "*",                    MR_ROLE_INSIDE, NO},
 };
 /* clang-format on */

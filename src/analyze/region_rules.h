@@ -23,6 +23,7 @@ enum mr_region_role {
     MR_ROLE_COMPUTE,      /* compute of a step */
     MR_ROLE_COMPUTE_LOOP, /* the same in a loop that does nothing but wait between two of them */
     MR_ROLE_OPTIMIZER,    /* of the training loop, never of an evaluation */
+    MR_ROLE_BACKWARD,     /* as that */
     MR_ROLE_COPY,         /* to the device */
     MR_ROLE_BARRIER,      /* waits for other ranks */
     MR_ROLE_SAVE,         /* blocked by a checkpoint */
@@ -43,6 +44,7 @@ enum mr_region_role {
     /* ---- of whoever makes batches ---- */
     MR_ROLE_FETCH,       /* one batch, by one worker */
     MR_ROLE_ITEM,        /* one sample, by a worker that does not tell of batches */
+    MR_ROLE_TASK,        /* what a worker of a pool was given to do: perhaps that */
     MR_ROLE_ROW,         /* our own loader's work for one sample; bears a cause */
     MR_ROLE_ROW_READY,   /* instant */
     MR_ROLE_BATCH_READY, /* instant */

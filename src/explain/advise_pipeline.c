@@ -197,6 +197,14 @@ void mr_fix_loading(struct mr_advice *a, struct mr_draft *d, double workers, dou
     d->f.snippet[0] = mr_say(a, "reader:\n  read_threads: %.0f\n  prefetch_size: %.0f", workers, ahead);
     d->f.snippet[1] =
         mr_say(a, "DataLoader(..., num_workers=%.0f, prefetch_factor=%.0f, persistent_workers=True)", workers, factor);
+    if (a->f->no_loader)
+        d->f.snippet[1] = mr_say(a,
+                                 "class Batches(torch.utils.data.Dataset):    # what the loop does for one batch\n"
+                                 "    def __len__(self): return len(files)\n"
+                                 "    def __getitem__(self, i): return load(files[i])\n"
+                                 "for x in torch.utils.data.DataLoader(Batches(), batch_size=None, num_workers=%.0f, "
+                                 "prefetch_factor=%.0f): ...",
+                                 workers, factor);
     if (a->f->team && !a->own)
         d->f.snippet[1] = mr_say(a,
                                  "millrace.torch.DataLoader(..., num_workers=%.0f, prefetch_factor=%.0f)\n"

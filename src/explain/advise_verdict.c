@@ -37,6 +37,16 @@ static uint8_t largest_cause(const struct mr_explanation *x)
     return (uint8_t)best;
 }
 
+static const char *blind_spot(uint8_t blind)
+{
+    switch (blind) {
+    case MR_BLIND_ASLEEP: return "the waits of the training loop: it sleeps in no call and no span that is recorded";
+    case MR_BLIND_DECODE:
+        return "where loading ends: between reads and the backward pass the loop computes, and that may be decoding";
+    default: return "the waits of the training loop: it gets its batches from a thread, in a way that nobody sees";
+    }
+}
+
 /* V2. NULL: all that is needed is there. */
 static const char *missing(struct mr_advice *a)
 {
@@ -47,7 +57,7 @@ static const char *missing(struct mr_advice *a)
     if (a->steps < STEPS_LEAST && !a->f->own_run && !a->f->simulated)
         return mr_say(a, "more training steps: %.0f %s too few to judge by", a->steps, a->steps < 1.5 ? "is" : "are");
     if (t->blind)
-        return "the waits of the training loop: it gets its batches from a thread, in a way that nobody sees";
+        return blind_spot(t->blind);
     if (t->ranks_missing)
         return mr_say(a, "%u %s of the job", t->ranks_missing, mr_plural(t->ranks_missing, "rank", "ranks"));
     if (t->cut && t->recorded > t->events)

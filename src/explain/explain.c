@@ -45,6 +45,7 @@ static void lanes_done(struct explain_job *j)
     }
     free(j->lane);
     for (uint32_t r = 0; j->rank && r < j->ranks; r++) {
+        free(j->rank[r].begin.item);
         mr_intervals_done(&j->rank[r].compute);
         mr_intervals_done(&j->rank[r].save);
         for (unsigned c = 0; c < MR_WAIT_CLASS_COUNT; c++)
@@ -233,6 +234,8 @@ static int explain(struct explain_job *j, struct mr_error *err)
         find_windows(j);
     rc = rc ? rc : make_pictures(j);
     rc = rc ? rc : mr_explain_find_waits(j);
+    if (!rc && (rc = mr_explain_find_hand(j, err)))
+        return rc;
     rc = rc ? rc : mr_explain_match(j);
     rc = rc ? rc : j->run ? mr_explain_own_steps(j) : mr_explain_find_steps(j);
     rc = rc ? rc : mr_explain_find_checkpoints(j);

@@ -289,6 +289,7 @@ struct mr_explain_facts {
     double source_bytes;   /* with tiers: read from the data set's files by all nodes */
     double source_reread;  /* the same over its distinct bytes */
     bool causes_estimated; /* why batches came late is an estimate from the readers' sums */
+    bool no_loader;        /* the training loop reads its data itself, or takes it from threads of its own */
     bool persistent;       /* workers live on from epoch to epoch */
     bool team;             /* readers make a batch together (our own loader), not one each */
     bool queued;           /* each reader keeps many requests in flight: more readers are no more of them */
@@ -300,12 +301,19 @@ struct mr_explain_note {
     const char *text;
     bool serious; /* a figure may be wrong because of it */
 };
+/* Why the waits of a training loop are not known. */
+enum mr_blind {
+    MR_BLIND_NOT,
+    MR_BLIND_HANDOVER, /* it gets its batches from a thread in a way that nobody sees */
+    MR_BLIND_ASLEEP,   /* without a loader: it sleeps in no call and no span */
+    MR_BLIND_DECODE,   /* without a loader: what it computes may be decoding */
+};
 struct mr_explain_trust {
     uint64_t events, lost, gone, recorded, skipped_bytes, sampled_out, untraced;
     uint32_t ranks_missing;                                  /* of the world the ranks name */
     double clock_offset_s, clock_residual_s, overhead_share; /* NAN unknown */
     bool cut, clock_jump;
-    bool blind;                   /* the training loop gets its batches from a thread in a way that nobody sees */
+    uint8_t blind;                /* enum mr_blind */
     struct mr_explain_note *note; /* limits of the source ("counters only: no stall can be computed"), doubts */
     size_t notes;
 };

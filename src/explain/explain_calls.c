@@ -42,7 +42,7 @@ static unsigned data_class(unsigned kind, unsigned fd, uint64_t dur, int64_t res
 }
 
 /* What a call waited for; NONE_CLASS: nothing that counts. */
-static unsigned class_of(const struct explain_job *j, unsigned call, unsigned fd, uint64_t dur, int64_t result)
+unsigned mr_explain_wait_class(const struct explain_job *j, unsigned call, unsigned fd, uint64_t dur, int64_t result)
 {
     unsigned layer = j->call_layer[call];
     if (layer == MR_LAYER_APP || layer == MR_LAYER_HDF5 || layer == MR_LAYER_MPIIO)
@@ -319,7 +319,7 @@ static int take_call(struct explain_job *j, struct explain_worker *w, struct exp
     uint64_t start = b->c.start_ns[i], end = b->c.end_ns[i];
     int64_t result = b->c.result[i] == MR_NO_RESULT ? 0 : b->c.result[i];
     unsigned fd = file != NO_INDEX ? j->file.item[file].kind : MR_FD_UNKNOWN;
-    unsigned wait = class_of(j, b->c.call[i], fd, end - start, result);
+    unsigned wait = mr_explain_wait_class(j, b->c.call[i], fd, end - start, result);
     bool stores = wait == MR_WAIT_STORAGE || wait == MR_WAIT_PAGE_CACHE || wait == MR_WAIT_METADATA;
     int rc = 0;
     if (file != NO_INDEX && mr_fd_class_stores((enum mr_fd_class)fd))

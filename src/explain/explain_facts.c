@@ -49,6 +49,7 @@ static const char *program_of(struct explain_job *j, const struct mr_trace_proce
 
 static const char *framework_of(const struct explain_job *j)
 {
+    const struct mr_explain_facts *f = &j->x->facts;
     if (j->run)
         return "millrace";
     for (size_t p = 0; p < j->t->processes; p++) {
@@ -68,7 +69,7 @@ static const char *framework_of(const struct explain_job *j)
                 return "grain";
         }
     }
-    return "";
+    return f->no_loader ? "pytorch" : ""; /* that has optimiser's steps */
 }
 
 /* What one would start to see it again: not a worker or a rank that the program started itself. */
@@ -219,7 +220,7 @@ static int make_facts(struct explain_job *j)
     double *load = malloc((j->make.n + 1) * sizeof(*load)), read = 0, decode = 0, cpu = 0, busy = 0;
     double batches = 0, makes = 0;
     uint32_t *of_make = served_waits(j);
-    bool own = false, cpu_known = false;
+    bool own = false, cpu_known = false, parts = false; /* parts: several threads make a batch */
     if (!load || !of_make) {
         free(load);
         free(of_make);
@@ -234,6 +235,7 @@ static int make_facts(struct explain_job *j)
             told += m->cause[c];
         double faults = mr_explain_fault_ns(m), rest = (double)explain_span_ns(told, dur) - faults;
         own |= m->own;
+        parts |= m->own || m->task;
         f->persistent |= i && m->lane == m[-1].lane && !j->lane[m->lane].consumer && !m->own && m->epoch != UNKNOWN &&
                          m[-1].epoch != UNKNOWN && m->epoch != m[-1].epoch;
         load[(size_t)makes++] = (double)dur / 1e9;
@@ -253,7 +255,8 @@ static int make_facts(struct explain_job *j)
         batches += w->make != NO_INDEX && !for_evaluation(j, &j->make.item[w->make], of_make);
     }
     if (makes > 0 && batches > 0) {
-        double each = own ? batches : makes, scale = own ? makes / batches : 1; /* makes of a batch */
+        batches = own || !parts ? batches : (double)MR_MAX(j->step.n, 1u); /* a step waits for the last of its tasks */
+        double each = parts ? batches : makes, scale = parts ? makes / batches : 1; /* makes of a batch */
         f->batch_load_s = busy / 1e9 / each;
         f->batch_load_p99_s = quantile(load, (size_t)makes, 0.99) * scale;
         f->batch_read_s = read / 1e9 / each;
@@ -604,6 +607,8 @@ int mr_explain_facts(struct explain_job *j)
 {
     struct mr_explanation *x = j->x;
     struct mr_explain_facts *f = &x->facts;
+    for (uint32_t r = 0; r < j->ranks; r++)
+        f->no_loader |= j->rank[r].hand;
     name_program(j);
     f->ranks = (double)j->ranks;
     f->nodes = (double)MR_MAX(j->t->nodes, (size_t)1);

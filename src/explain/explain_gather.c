@@ -94,7 +94,7 @@ static int add_span(struct explain_worker *w, const struct look *l, uint32_t lan
     return 0;
 }
 
-static int add_make(struct explain_worker *w, const struct look *l, uint32_t lane, bool item)
+static int add_make(struct explain_worker *w, const struct look *l, uint32_t lane, unsigned role)
 {
     uint64_t arg[KEYS];
     struct explain_make *m = MR_VEC_ADD(&w->make);
@@ -111,7 +111,8 @@ static int add_make(struct explain_worker *w, const struct look *l, uint32_t lan
         .faults = arg[KEY_FAULTS] != UNKNOWN ? arg[KEY_FAULTS] : 0,
         .worker = arg[KEY_WORKER] < NO_INDEX ? (uint32_t)arg[KEY_WORKER] : NO_INDEX,
         .lane = lane,
-        .item = item};
+        .item = role != MR_ROLE_FETCH,
+        .task = role == MR_ROLE_TASK};
     return 0;
 }
 
@@ -150,8 +151,9 @@ static int take(struct explain_worker *w, const struct look *l, uint32_t lane, u
     case MR_ROLE_NONE:
     case MR_ROLE_INSIDE:
     case MR_ROLE_PART: return 0;
-    case MR_ROLE_FETCH: return add_make(w, l, lane, false);
-    case MR_ROLE_ITEM: return add_make(w, l, lane, true);
+    case MR_ROLE_FETCH:
+    case MR_ROLE_ITEM:
+    case MR_ROLE_TASK: return add_make(w, l, lane, role);
     case MR_ROLE_ROW:
     case MR_ROLE_ROW_READY: return add_row(w, l, lane);
     default: return add_span(w, l, lane, role);
@@ -212,11 +214,29 @@ static void drop_passers(struct explain_job *j)
     free(items);
 }
 
+/* Programs use pools for anything. What they do is for batches where nobody else makes any, and no loader is waited
+ * for. */
+static void drop_tasks(struct explain_job *j)
+{
+    bool others = false;
+    size_t n = 0;
+    for (size_t i = 0; i < j->make.n; i++)
+        others |= !j->make.item[i].task;
+    for (size_t i = 0; i < j->span.n && !others; i++)
+        others = j->span.item[i].role == MR_ROLE_WAIT || j->span.item[i].role == MR_ROLE_COMPUTE ||
+                 j->span.item[i].role == MR_ROLE_COMPUTE_LOOP;
+    for (size_t i = 0; i < j->make.n; i++)
+        if (!j->make.item[i].task || !others)
+            j->make.item[n++] = j->make.item[i];
+    j->make.n = n;
+}
+
 /* Parts of one make that chunks cut apart become one again. */
 static void join_makes(struct explain_job *j)
 {
     size_t n = 0;
     bool fetches = false; /* then single items lie inside them */
+    drop_tasks(j);
     drop_passers(j);
     for (size_t i = 0; i < j->make.n; i++)
         fetches |= !j->make.item[i].item;
@@ -231,7 +251,15 @@ static void join_makes(struct explain_job *j)
             j->make.item[n++] = *m;
     }
     j->make.n = n;
-    for (uint32_t i = 0; i < n; i++) {
+}
+
+void mr_explain_sort_makes(struct explain_job *j)
+{
+    if (j->make.n)
+        qsort(j->make.item, j->make.n, sizeof(*j->make.item), make_order);
+    for (uint32_t i = 0; i < j->lanes; i++)
+        j->lane[i].makes = 0;
+    for (uint32_t i = 0; i < j->make.n; i++) {
         struct explain_lane *l = &j->lane[j->make.item[i].lane];
         l->make = l->makes ? l->make : i;
         l->makes++;
@@ -263,6 +291,7 @@ static int collect(struct explain_job *j)
     if (j->make.n)
         qsort(j->make.item, j->make.n, sizeof(*j->make.item), make_order);
     join_makes(j);
+    mr_explain_sort_makes(j);
     return 0;
 }
 

@@ -3,6 +3,7 @@
  *   explain_names.c    words
  *   explain_sites.c    sites, argument names and paths of every process, made global; ranks and threads
  *   explain_gather.c   first pass: spans that come a few times for each batch
+ *   explain_hand.c     waits of a loop that has no data loader: a pass over the thread that trains
  *   explain_steps.c    waits, steps, and what each rank's time went to
  *   explain_own.c      the same of a run of our own trainer
  *   stall_match.c      which worker made the batch of a wait, when it was asked for, what is to be asked of its calls
@@ -49,6 +50,8 @@
     X(CPU, "cpu_ns")                                                                                                   \
     X(DELAY, "delay_ns")                                                                                               \
     X(BETWEEN, "between_ns")                                                                                           \
+    X(AWAKE, "awake_ns")                                                                                               \
+    X(OPTIMIZER, "optimizer")                                                                                          \
     X(READERS, "readers")                                                                                              \
     X(READ, "read_ns")                                                                                                 \
     X(DECODE, "decode_ns")                                                                                             \
@@ -86,6 +89,7 @@ struct explain_make {
     uint32_t lane, worker;                /* worker: number the program gave it, NO_INDEX unknown */
     bool own;                             /* rows of our own loader: between them is no work */
     bool item;                            /* one sample, of which batch nobody knows */
+    bool task;                            /* of a pool: an item, where a loop without a loader waits for it */
 };
 
 /* What the threads of our own loader did so far, all together, when a batch was ready; readers UNKNOWN: not told. */
@@ -104,8 +108,10 @@ struct explain_wait {
     uint64_t idle;                   /* of the accelerator; UNKNOWN */
     uint64_t cpu;                    /* time that the process spent on CPUs meanwhile; UNKNOWN */
     uint64_t between;                /* other threads' since the wait before; UNKNOWN */
+    uint64_t own_cpu;                /* without a loader: on a CPU, or ready to run; UNKNOWN */
     uint32_t rank, lane, step, make; /* step: index, NO_INDEX: none; make: of the part that was ready last */
     bool last;                       /* the iterator had no more: not a wait for data */
+    bool taken;                      /* without a loader: something that others made, which nobody followed */
 };
 
 /* A part of a wait in which a worker did something: what, the second pass finds out. */
@@ -174,6 +180,12 @@ struct explain_tally {
     bool for_batch, for_checkpoint;
 };
 
+/* Where a step of a loop without a loader begins. */
+struct explain_begin {
+    uint64_t at;
+    bool evaluates;
+};
+
 struct explain_rank {
     struct mr_intervals compute;                    /* normal */
     struct mr_intervals carry[MR_WAIT_CLASS_COUNT]; /* what reaches into the next round */
@@ -182,6 +194,9 @@ struct explain_rank {
     uint64_t train_from;                            /* the first step begins; 0 without steps */
     uint32_t consumer;                              /* lane; NO_INDEX: none */
     uint32_t passer;                                /* lane that waits for the loader and hands over; NO_INDEX: none */
+    MR_VEC(struct explain_begin) begin;             /* without a loader */
+    uint64_t trained;                               /* without a loader: the last step ends */
+    bool hand;                                      /* it has no loader: explain_hand.c */
     uint8_t rest;                                   /* enum mr_time_class: what nothing says of the time of a step */
     uint32_t span, spans, wait, waits, step, steps; /* its parts of job.span, job.wait, job.step */
     uint64_t union_ns, in_compute_ns;               /* of calls on storage; second pass */
@@ -250,7 +265,7 @@ struct explain_job {
     uint8_t call_kind[MR_CALL_COUNT], call_layer[MR_CALL_COUNT];
     uint64_t slow_from, slow_to; /* window of the step that the page shows thread by thread; to 0: none */
     uint32_t slow_rank, slow_step;
-    bool blind;     /* a loop gets its batches from a thread in a way that nobody sees */
+    uint8_t blind;  /* enum mr_blind */
     bool unmatched; /* batches of waits have no numbers: matched by order */
     bool summed;    /* causes of some waits are from sums over readers */
     struct {        /* of waits whose causes are from what all threads did meanwhile, in ns and in sum: the waits, CPU
@@ -271,6 +286,8 @@ int mr_explain_gather_lanes(struct explain_job *j);
 
 /* ---- explain_gather.c ---- */
 int mr_explain_gather_spans(struct explain_job *j, struct mr_error *err);
+/* After makes were added: their order, and the parts of the threads. */
+void mr_explain_sort_makes(struct explain_job *j);
 
 /* ---- explain_ranks.c ---- */
 int mr_explain_assign_ranks(struct explain_job *j);
@@ -281,6 +298,9 @@ int mr_explain_find_culprits(struct explain_job *j);
 
 /* ---- explain_waits.c ---- */
 int mr_explain_find_waits(struct explain_job *j);
+
+/* ---- explain_hand.c ---- */
+int mr_explain_find_hand(struct explain_job *j, struct mr_error *err);
 
 /* ---- stall_match.c ---- */
 int mr_explain_match(struct explain_job *j);
@@ -309,6 +329,8 @@ int mr_explain_piece(struct explain_job *j, struct explain_lane *l, uint64_t sta
                      enum mr_stall_cause cause, uint32_t file, uint64_t bytes);
 
 /* ---- explain_calls.c ---- */
+/* enum mr_wait_class: what a call waited for; MR_WAIT_CLASS_COUNT: nothing that counts. */
+unsigned mr_explain_wait_class(const struct explain_job *j, unsigned call, unsigned fd, uint64_t dur, int64_t result);
 int mr_explain_lane_chunk(struct explain_job *j, struct explain_worker *w, struct explain_lane *l,
                           const struct mr_event_batch *b);
 

@@ -36,6 +36,12 @@ static void find_consumers(const struct explain_job *j, const struct mr_map *by_
         if (trains(role) && role != MR_ROLE_OPTIMIZER)
             consumer[j->lane[j->span.item[i].lane].process] = true;
     }
+    bool any = false;
+    for (uint32_t p = 0; p < j->t->processes; p++)
+        any |= consumer[p];
+    for (size_t i = 0; i < j->span.n && !any; i++) /* without a loader: those that train */
+        if (j->span.item[i].role == MR_ROLE_OPTIMIZER)
+            consumer[j->lane[j->span.item[i].lane].process] = true;
     for (uint32_t p = 0; p < j->t->processes; p++) {
         uint32_t up = parent_of(j, by_pid, p);
         for (unsigned depth = 0; consumer[p] && up != NO_INDEX && depth < 64; depth++) {

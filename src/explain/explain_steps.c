@@ -292,6 +292,22 @@ static void place_collectives(struct explain_job *j, const struct explain_rank *
     }
 }
 
+/* ---- without a loader ---- */
+
+static int steps_from_begins(struct explain_job *j, uint32_t rank)
+{
+    const struct explain_rank *r = &j->rank[rank];
+    for (size_t i = 0; i < r->begin.n; i++) {
+        uint64_t end = i + 1 < r->begin.n ? r->begin.item[i + 1].at : r->trained;
+        struct mr_explain_step *s = add_step(j, rank, r->begin.item[i].at, end);
+        if (!s)
+            return -ENOMEM;
+        s->batch = s->step;
+        s->phase = r->begin.item[i].evaluates ? MR_EXPLAIN_EVAL : MR_EXPLAIN_TRAIN;
+    }
+    return 0;
+}
+
 /* ---- one rank ---- */
 
 static uint8_t class_of(unsigned role)
@@ -345,7 +361,11 @@ static int find_rank_steps(struct explain_job *j, uint32_t rank)
             loops += j->span.item[i].role == MR_ROLE_COMPUTE_LOOP;
         }
     r->rest = computes ? MR_TIME_OTHER : MR_TIME_COMPUTE;
-    if (r->waits && r->waits >= computes / 2) {
+    if (r->hand) {
+        rc = steps_from_begins(j, rank);
+        if (!rc)
+            place_waits(j, r);
+    } else if (r->waits && r->waits >= computes / 2) {
         rc = steps_from_waits(j, rank);
         rc = rc ? rc : mark_evaluation(j, r);
         if (!rc)

@@ -105,7 +105,11 @@ static int note_steps(struct explain_job *j)
                       ? "the trace has no events of samples: causes of the stall are unknown ('millrace run --trace "
                         "FILE' records them)"
                       : "the trace does not say who made the batches: causes of the stall are unknown");
-    if (!rc && j->unmatched)
+    if (!rc && x->facts.no_loader && j->step.n)
+        rc = note(x, false,
+                  "the program has no data loader: its waits are the reads, decoding and handovers of the thread that "
+                  "trains, between its steps");
+    else if (!rc && j->unmatched)
         rc = note(x, false, "batches carry no numbers: workers were matched to waits by their order");
     return rc;
 }

@@ -73,7 +73,8 @@ static void find_handover(struct explain_job *j, struct explain_rank *r)
     }
     if (waits)
         return;
-    j->blind |= gets < steps;
+    if (gets < steps)
+        j->blind = MR_BLIND_HANDOVER;
     if (gets >= steps) {
         r->passer = r->consumer;
         r->consumer = trains;

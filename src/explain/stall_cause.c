@@ -257,6 +257,10 @@ static void blame_beside(struct explain_job *j, const struct explain_wait *w, st
 static void blame_wait(struct explain_job *j, const uint32_t *of_make, const struct explain_wait *w, struct blame *b)
 {
     if (w->make == NO_INDEX) {
+        if (w->taken) { /* in a pipe or a queue: what for, nobody knows */
+            b->cause[MR_STALL_UNKNOWN] += b->cause[MR_STALL_WORKER];
+            b->cause[MR_STALL_WORKER] = 0;
+        }
         if (w->ready != UNKNOWN && (j->run || w->sums.readers != UNKNOWN)) {
             memset(b->cause, 0, sizeof b->cause); /* what the consumer's thread did is not what it waited for */
             blame_ready(j, w, b);

@@ -159,6 +159,8 @@ static void match_by_time(struct explain_job *j)
             else
                 hi = mid;
         }
+        if (lo < end && j->wait.item[lo].make != NO_INDEX && !best[lo])
+            continue; /* the loop made it itself */
         if (lo < end && m->end > j->wait.item[lo].start && m->end >= best[lo]) {
             best[lo] = m->end;
             j->wait.item[lo].make = i;
@@ -214,7 +216,8 @@ int mr_explain_match(struct explain_job *j)
     int rc = match_by_number(j, &numbered);
     for (uint32_t r = 0; r < j->ranks && !rc; r++) {
         rc = numbered ? 0 : match_by_order(j, r);
-        mark_last(j, &j->rank[r]);
+        if (!j->rank[r].hand) /* there is no iterator */
+            mark_last(j, &j->rank[r]);
         find_requests(j, &j->rank[r]);
     }
     return rc;

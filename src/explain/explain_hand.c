@@ -1,0 +1,558 @@
+/* Training loops without a data loader: the thread that trains reads its data itself, or takes it from a pool, a queue,
+ * an event loop. Nobody tells of its waits; they are found from what the thread did between its train spans (backward,
+ * optimizer.step), in one more pass over its own events.
+ *
+ *   ...step|      |load|    |load|  forward   |backward||step|   |load| ...
+ *          |<---------- gap ----------------->|       |<>|   |<--
+ *                 |<--- wait ---->|<- tail -->|
+ *
+ *  H1. Data activity is a read of a file, a span of a reader, decoder or transform, and taking something over. Calls on
+ *      metadata, pipes and sockets count where they lie beside it, or take a millisecond. What lies inside train spans,
+ *      checkpoints, barriers and imports does not, nor do writes, /proc, code and terminals.
+ *  H2. Activities less than a tenth of the gap apart (0.1 to 1 ms) are one wait. Longer holes are compute, but for gaps
+ *      with four waits or more: nobody computes between so many reads of one step, so that they are one, and the holes
+ *      are decoding. Time before the first activity is the end of the step before (loss.item(), a log).
+ *  H3. A step begins with the first wait of a gap, unless that lies between a backward pass and its optimiser. Without
+ *      waits it begins behind an optimiser's step, when the next one of the same optimiser comes: a loop may have
+ *      several. So a step is a batch, as with a loader: passes that accumulate gradients are steps.
+ *  H4. A gap that is much longer than the others, with several waits, is an evaluation: each wait but the last is a
+ *      step of it.
+ *  H5. What cannot be told makes the verdict "incomplete": sleep in no call and no span (awake_ns), and computing that
+ *      may be decoding: holes, and tails that are much longer than the backward pass. */
+#include "base/common.h"
+#include "explain/explain_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STEPS_LEAST 3u     /* of the optimiser: fewer are no loop */
+#define NEAR_NS 20000u     /* between calls: one activity */
+#define HOLE_LEAST 100000u /* H2 */
+#define HOLE_MOST 1000000u
+#define LONG_CALLS 1000000u /* H1: in calls that are data only if they take long */
+#define MANY_WAITS 4u       /* H2 */
+#define EVAL_TIMES 8u       /* H4: the usual gap */
+#define EVAL_WAITS 3u
+#define FORWARD_TIMES 0.5   /* H5: a backward pass: so long a forward pass takes */
+#define HIDDEN 0.2          /* H5: of the time, asleep */
+#define UNCLEAR 0.1         /* H5: of the time, on a CPU */
+#define START_NS 1000000000 /* before the first train span: the first forward pass prepares itself */
+
+enum kind { KNOWN, WEAK, STRONG }; /* no data; data beside data, or if it is long; data */
+
+struct act {
+    uint64_t start, end;
+    uint64_t taken; /* of it: waiting for others */
+    uint8_t kind;
+};
+
+/* A train span. */
+struct train {
+    uint64_t start, end, awake, optimizer; /* awake: since the one before; UNKNOWN */
+    bool steps;                            /* of an optimiser */
+};
+
+struct phase {
+    uint64_t start, end, taken, weak;
+    bool strong;
+};
+
+struct hand {
+    struct explain_job *j;
+    uint32_t rank, lane;
+    MR_VEC(struct act) act;
+    MR_VEC(struct train) train;
+    MR_VEC(struct phase) phase;             /* of the gap at hand */
+    size_t at;                              /* acts before it end before the gap */
+    uint64_t usual;                         /* gap */
+    uint64_t seen;                          /* optimisers of this step, bits */
+    uint64_t stepped;                       /* when the last optimiser's step ended */
+    uint64_t own, taken;                    /* waited */
+    uint64_t asleep, unclear, tails, backs; /* H5 */
+    bool loads;                             /* torch.load() reads the data */
+};
+
+/* ---- whose ---- */
+
+/* The one thread with the optimiser's steps, of a rank that nobody else tells of; NO_INDEX: none. */
+static uint32_t trainer_of(const struct explain_job *j, const struct explain_rank *r)
+{
+    uint32_t lane = NO_INDEX, steps = 0;
+    for (uint32_t i = r->span; i < r->span + r->spans; i++) {
+        const struct explain_span *s = &j->span.item[i];
+        if (s->role != MR_ROLE_OPTIMIZER)
+            continue;
+        if (lane != NO_INDEX && s->lane != lane)
+            return NO_INDEX;
+        lane = s->lane;
+        steps++;
+    }
+    return steps >= STEPS_LEAST ? lane : NO_INDEX;
+}
+
+/* Train spans, the outer one where one lies in another (an optimiser that calls back). */
+static int list_train(struct hand *h)
+{
+    const struct explain_rank *r = &h->j->rank[h->rank];
+    uint64_t until = 0;
+    for (uint32_t i = r->span; i < r->span + r->spans; i++) {
+        const struct explain_span *s = &h->j->span.item[i];
+        bool steps = s->role == MR_ROLE_OPTIMIZER;
+        if (s->lane != h->lane || s->start < until || (!steps && s->role != MR_ROLE_BACKWARD))
+            continue;
+        struct train *t = MR_VEC_ADD(&h->train);
+        if (!t)
+            return -ENOMEM;
+        *t = (struct train){.start = s->start,
+                            .end = s->end,
+                            .awake = s->arg[KEY_AWAKE],
+                            .optimizer = s->arg[KEY_OPTIMIZER],
+                            .steps = steps};
+        until = s->end;
+    }
+    return 0;
+}
+
+/* Files of tensors are read with torch.load(), as checkpoints are: those that come with every other step are data. */
+static void find_loads(struct hand *h)
+{
+    const struct explain_rank *r = &h->j->rank[h->rank];
+    uint32_t loads = 0, steps = 0;
+    for (unsigned pass = 0; pass < 2; pass++)
+        for (uint32_t i = r->span; i < r->span + r->spans; i++) {
+            struct explain_span *s = &h->j->span.item[i];
+            if (s->lane != h->lane)
+                continue;
+            loads += !pass && s->role == MR_ROLE_RESTORE && s->start > h->train.item[0].start;
+            steps += !pass && s->role == MR_ROLE_OPTIMIZER;
+            h->loads = 2 * loads >= steps;
+            if (pass && h->loads && s->role == MR_ROLE_RESTORE)
+                s->role = MR_ROLE_NONE; /* no checkpoint */
+        }
+}
+
+static int gap_order(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* The median of the gaps before a backward pass; before any where there is none. */
+static int find_usual(struct hand *h)
+{
+    uint64_t *gap = malloc((h->train.n + 1) * sizeof(*gap));
+    size_t n = 0;
+    if (!gap)
+        return -ENOMEM;
+    for (unsigned any = 0; any < 2 && !n; any++)
+        for (size_t i = 1; i < h->train.n; i++)
+            if (any || !h->train.item[i].steps)
+                gap[n++] = explain_span_ns(h->train.item[i - 1].end, h->train.item[i].start);
+    qsort(gap, n, sizeof(*gap), gap_order);
+    h->usual = n ? gap[n / 2] : 0;
+    free(gap);
+    return 0;
+}
+
+/* ---- what the thread did ---- */
+
+static bool ends(const struct explain_file *f, const char *suffix)
+{
+    size_t len = strlen(suffix);
+    return f->len >= len && !memcmp(f->path + f->len - len, suffix, len);
+}
+
+static bool begins(const struct explain_file *f, const char *prefix)
+{
+    size_t len = strlen(prefix);
+    return f->len >= len && !memcmp(f->path, prefix, len);
+}
+
+/* Modules that are imported late, and what the kernel tells of the machine. */
+static bool no_data(const struct explain_file *f)
+{
+    return f->kind == MR_FD_TTY || begins(f, "/proc/") || begins(f, "/sys/") || ends(f, ".py") || ends(f, ".pyc") ||
+           ends(f, ".so") || memmem(f->path, f->len, ".so.", 4);
+}
+
+/* H1. False: nothing that is known of the thread's time. */
+static bool judge_call(const struct explain_job *j, const struct mr_event_batch *b, uint32_t i, uint32_t file,
+                       struct act *a)
+{
+    const struct explain_file *f = file != NO_INDEX ? &j->file.item[file] : NULL;
+    unsigned kind = j->call_kind[b->c.call[i]];
+    int64_t result = b->c.result[i] == MR_NO_RESULT ? 0 : b->c.result[i];
+    bool reads = kind == MR_EV_READ || kind == MR_EV_COPY;
+    unsigned wait = mr_explain_wait_class(j, b->c.call[i], f ? f->kind : MR_FD_UNKNOWN, a->end - a->start, result);
+    if (wait == MR_WAIT_CLASS_COUNT)
+        return false;
+    a->kind = KNOWN;
+    if (f && no_data(f))
+        return true;
+    if (wait == MR_WAIT_METADATA)
+        a->kind = WEAK;
+    else if (wait == MR_WAIT_STORAGE || wait == MR_WAIT_PAGE_CACHE)
+        a->kind = !reads ? KNOWN : result > 0 ? STRONG : WEAK;
+    else if (reads || kind == MR_EV_WAIT)
+        a->kind = WEAK;
+    if (wait == MR_WAIT_IPC && a->kind == WEAK)
+        a->taken = a->end - a->start;
+    return true;
+}
+
+static bool judge_span(const struct hand *h, const struct mr_region_class *c, struct act *a)
+{
+    switch (c->role) {
+    case MR_ROLE_HANDOVER:
+        a->taken = a->end - a->start;
+        a->kind = STRONG;
+        return true;
+    case MR_ROLE_INSIDE: a->kind = STRONG; return true;
+    case MR_ROLE_PART: a->kind = STRONG; return c->cause == MR_REGION_DECODE || c->cause == MR_REGION_TRANSFORM;
+    case MR_ROLE_RESTORE: a->kind = h->loads ? STRONG : KNOWN; return true;
+    case MR_ROLE_BACKWARD:
+    case MR_ROLE_OPTIMIZER:
+    case MR_ROLE_SAVE:
+    case MR_ROLE_DRAIN_WAIT:
+    case MR_ROLE_BARRIER:
+    case MR_ROLE_COPY:
+    case MR_ROLE_STARTUP: a->kind = KNOWN; return true;
+    default: return false;
+    }
+}
+
+/* Events come in the order of their ends: what lies inside a span has come before it, and is the span's. */
+static int add_act(struct hand *h, struct act a)
+{
+    struct act *last = h->act.n ? &h->act.item[h->act.n - 1] : NULL;
+    uint64_t taken = 0;
+    for (; last && last->start >= a.start; last = h->act.n ? last - 1 : NULL) {
+        taken += last->taken;
+        h->act.n--;
+    }
+    a.taken = MR_MAX(a.taken, a.kind == KNOWN ? 0 : taken);
+    if (last && last->kind == a.kind && a.start >= last->end && a.start - last->end <= NEAR_NS) {
+        last->end = a.end;
+        last->taken += a.taken;
+        return 0;
+    }
+    last = MR_VEC_ADD(&h->act);
+    if (!last)
+        return -ENOMEM;
+    *last = a;
+    return 0;
+}
+
+static int read_chunk(struct hand *h, const struct mr_event_batch *b)
+{
+    const struct explain_job *j = h->j;
+    uint32_t process = j->lane[h->lane].process, strings = j->t->process[process].strings;
+    int rc = 0;
+    for (uint32_t i = 0; i < b->count && !rc; i++) {
+        uint32_t id = b->c.file[i], call = b->c.call[i];
+        struct act a = {.start = b->c.start_ns[i], .end = b->c.end_ns[i]};
+        bool counts = false;
+        if (call > MR_CALL_metadata)
+            counts = judge_call(j, b, i,
+                                id < strings && j->file_of[process][id] ? j->file_of[process][id] - 1 : NO_INDEX, &a);
+        else if (call == MR_CALL_region && id < strings)
+            counts = judge_span(h, &j->site[process][id], &a);
+        rc = counts ? add_act(h, a) : 0;
+    }
+    return rc;
+}
+
+static int act_order(const void *a, const void *b)
+{
+    const struct act *x = a, *y = b;
+    return x->start < y->start ? -1 : x->start > y->start;
+}
+
+static int read_lane(struct hand *h, struct mr_error *err)
+{
+    struct explain_job *j = h->j;
+    const struct explain_lane *l = &j->lane[h->lane];
+    uint64_t to = h->train.item[h->train.n - 1].end;
+    for (size_t c = l->chunk; c < l->chunk + l->chunks; c++) {
+        if (!j->t->chunk[c].count || j->t->chunk[c].first_ns > to)
+            continue;
+        int rc = mr_trace_read(j->t, c, MR_WANT_TIME | MR_WANT_CALL | MR_WANT_FILE | MR_WANT_RESULT | MR_WANT_FD,
+                               &j->worker[0].batch, err);
+        if (rc)
+            return rc;
+        if (read_chunk(h, &j->worker[0].batch))
+            return mr_error_set(err, -ENOMEM, "cannot explain the trace");
+    }
+    if (h->act.n) /* spans of coroutines may overlap */
+        qsort(h->act.item, h->act.n, sizeof(*h->act.item), act_order);
+    return 0;
+}
+
+/* ---- waits ---- */
+
+static bool is_taken(const struct phase *p)
+{
+    return 2 * p->taken > p->end - p->start;
+}
+
+static int add_wait(struct hand *h, const struct phase *p, uint64_t cpu)
+{
+    struct explain_job *j = h->j;
+    struct explain_rank *r = &j->rank[h->rank];
+    bool taken = is_taken(p);
+    struct explain_wait *w = MR_VEC_ADD(&j->wait);
+    if (!w)
+        return -ENOMEM;
+    r->waits++;
+    *w = (struct explain_wait){.start = p->start,
+                               .end = p->end,
+                               .batch = r->waits - 1,
+                               .loader = UNKNOWN,
+                               .rows = UNKNOWN,
+                               .bytes = UNKNOWN,
+                               .workers = UNKNOWN,
+                               .prefetch = UNKNOWN,
+                               .begun = r->waits > 1 ? w[-1].begun : p->start,
+                               .requested = UNKNOWN,
+                               .ready = UNKNOWN,
+                               .sums = {.readers = UNKNOWN},
+                               .idle = UNKNOWN,
+                               .cpu = UNKNOWN,
+                               .own_cpu = cpu,
+                               .between = UNKNOWN,
+                               .rank = h->rank,
+                               .lane = h->lane,
+                               .step = NO_INDEX,
+                               .make = NO_INDEX,
+                               .taken = taken};
+    *(taken ? &h->taken : &h->own) += p->end - p->start;
+    return 0;
+}
+
+/* Joins an act to the gap's phases, or begins one. */
+static int add_phase(struct hand *h, const struct act *a, uint64_t from, uint64_t to, uint64_t hole)
+{
+    struct phase *p = h->phase.n ? &h->phase.item[h->phase.n - 1] : NULL;
+    uint64_t start = MR_MAX(a->start, from), end = MR_MIN(a->end, to);
+    if (!p || start > p->end + hole) {
+        p = MR_VEC_ADD(&h->phase);
+        if (!p)
+            return -ENOMEM;
+        *p = (struct phase){.start = start, .end = end};
+    }
+    p->end = MR_MAX(p->end, end);
+    p->taken += MR_MIN(a->taken, end - start);
+    p->weak += a->kind == WEAK ? end - start : 0;
+    p->strong |= a->kind == STRONG;
+    return 0;
+}
+
+/* The phases of a gap (H1, H2). *known: how long the thread was in calls and spans. */
+static int find_phases(struct hand *h, uint64_t from, uint64_t to, uint64_t *known)
+{
+    uint64_t hole = MR_MIN(MR_MAX((to - from) / 10, (uint64_t)HOLE_LEAST), (uint64_t)HOLE_MOST), until = from;
+    size_t n = 0;
+    h->phase.n = 0;
+    *known = 0;
+    while (h->at < h->act.n && h->act.item[h->at].end <= from)
+        h->at++;
+    for (size_t i = h->at; i < h->act.n && h->act.item[i].start < to; i++) {
+        const struct act *a = &h->act.item[i];
+        *known += explain_span_ns(MR_MAX(a->start, until), MR_MIN(a->end, to));
+        until = MR_MAX(until, a->end);
+        if (a->end > from && a->kind != KNOWN && add_phase(h, a, from, to, hole))
+            return -ENOMEM;
+    }
+    for (size_t i = 0; i < h->phase.n; i++)
+        if (h->phase.item[i].strong || h->phase.item[i].weak >= LONG_CALLS)
+            h->phase.item[n++] = h->phase.item[i];
+    h->phase.n = n;
+    return 0;
+}
+
+/* H2: so many reads of one step are one wait. */
+static void join_phases(struct hand *h)
+{
+    struct phase *p = h->phase.item;
+    for (size_t i = 1; i < h->phase.n; i++) {
+        p->end = p[i].end;
+        p->taken += p[i].taken;
+    }
+    h->phase.n = 1;
+}
+
+static bool begin_step(struct hand *h, uint64_t at, bool evaluates)
+{
+    struct explain_rank *r = &h->j->rank[h->rank];
+    struct explain_begin *b = MR_VEC_ADD(&r->begin);
+    if (b)
+        *b = (struct explain_begin){.at = at, .evaluates = evaluates};
+    h->seen = 0;
+    return b != NULL;
+}
+
+/* H5: what a gap leaves open. */
+static void doubt_gap(struct hand *h, size_t i, uint64_t from, uint64_t known, bool usual)
+{
+    const struct train *t = &h->train.item[i];
+    uint64_t len = t->start - from, asleep = t->awake != UNKNOWN ? explain_span_ns(t->awake, len) : len;
+    h->asleep += i ? explain_span_ns(known, asleep) : 0;
+    if (!usual || !h->phase.n)
+        return;
+    for (size_t k = 1; k < h->phase.n; k++)
+        h->unclear += h->phase.item[k].start - h->phase.item[k - 1].end;
+    const struct phase *last = &h->phase.item[h->phase.n - 1];
+    if (is_taken(last)) /* whoever made it decoded it */
+        return;
+    h->tails += t->start - last->end;
+    h->backs += t->end - t->start;
+}
+
+/* The time before a train span. `from`: where it can begin at the earliest. */
+static int do_gap(struct hand *h, size_t i, uint64_t from)
+{
+    const struct train *t = &h->train.item[i];
+    uint64_t known, all = 0, len = t->start - from;
+    bool inside = i && t->steps && !t[-1].steps; /* between a backward pass and its optimiser */
+    if (find_phases(h, from, t->start, &known))
+        return -ENOMEM;
+    bool unusual = len > EVAL_TIMES * h->usual, evaluates = i && unusual && h->phase.n >= EVAL_WAITS;
+    if (h->phase.n >= MANY_WAITS && !evaluates)
+        join_phases(h);
+    doubt_gap(h, i, from, known, !unusual);
+    for (size_t k = 0; k < h->phase.n; k++)
+        all += h->phase.item[k].end - h->phase.item[k].start;
+    for (size_t k = 0; k < h->phase.n; k++) {
+        const struct phase *p = &h->phase.item[k];
+        uint64_t wait = p->end - p->start, slept = t->awake != UNKNOWN ? explain_span_ns(t->awake, len) : UNKNOWN;
+        uint64_t part = slept != UNKNOWN && all ? (uint64_t)((double)slept * (double)wait / (double)all) : 0;
+        if (add_wait(h, p, slept != UNKNOWN ? explain_span_ns(part, wait) : UNKNOWN))
+            return -ENOMEM;
+        bool last = k + 1 == h->phase.n;
+        if (((!k && !inside) || evaluates) && !begin_step(h, p->start, evaluates && !last))
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+/* H3 */
+static int count_optimizer(struct hand *h, const struct train *t)
+{
+    uint64_t bit = t->optimizer != UNKNOWN ? 1ull << (t->optimizer & 63) : 1;
+    if (!t->steps)
+        return 0;
+    if (h->seen & bit && !begin_step(h, h->stepped, false))
+        return -ENOMEM;
+    h->seen |= bit;
+    h->stepped = t->end;
+    return 0;
+}
+
+/* Before the first train span the program starts up: the last activity before it is the wait of the first step. */
+static int first_gap(struct hand *h)
+{
+    const struct explain_lane *l = &h->j->lane[h->lane];
+    const struct train *t = h->train.item;
+    uint64_t first = MR_MIN(MR_MAX(l->first_ns, h->j->rank[h->rank].from), t->start), known;
+    uint64_t from = MR_MAX(explain_span_ns(2 * h->usual + START_NS, t->start), first);
+    while (h->at < h->act.n && h->act.item[h->at].end <= from)
+        h->at++;
+    if (h->at < h->act.n && h->act.item[h->at].kind == STRONG)
+        from = MR_MIN(from, h->act.item[h->at].start);
+    if (find_phases(h, from, t->start, &known))
+        return -ENOMEM;
+    if (!h->phase.n)
+        return begin_step(h, t->start, false) ? 0 : -ENOMEM;
+    struct phase p = h->phase.item[h->phase.n - 1];
+    for (size_t k = h->phase.n - 1; k-- > 0 && h->phase.n >= MANY_WAITS && h->phase.item[k].start + h->usual >= p.end;)
+        p.start = h->phase.item[k].start;
+    return add_wait(h, &p, UNKNOWN) || !begin_step(h, p.start, false) ? -ENOMEM : 0;
+}
+
+/* A loop that reads by itself makes its batches itself, as a loader without workers does. */
+static int make_batches(struct hand *h)
+{
+    struct explain_job *j = h->j;
+    const struct explain_rank *r = &j->rank[h->rank];
+    for (uint32_t i = r->wait; i < r->wait + r->waits && h->own > h->taken; i++) {
+        struct explain_wait *w = &j->wait.item[i];
+        if (w->taken)
+            continue;
+        struct explain_make *m = MR_VEC_ADD(&j->make);
+        if (!m)
+            return -ENOMEM;
+        w->workers = w->prefetch = 0;
+        *m = (struct explain_make){.start = w->start,
+                                   .end = w->end,
+                                   .epoch = UNKNOWN,
+                                   .batch = w->batch,
+                                   .loader = UNKNOWN,
+                                   .cpu_ns = w->own_cpu,
+                                   .worker = NO_INDEX,
+                                   .lane = h->lane};
+    }
+    return 0;
+}
+
+/* H5. Where the waits that are known are more, they decide. */
+static void doubt(struct hand *h)
+{
+    const struct train *t = h->train.item;
+    uint64_t all = t[h->train.n - 1].end - t[0].start, waits = h->own + h->taken;
+    uint64_t forward = (uint64_t)(FORWARD_TIMES * (double)h->backs), unclear = h->unclear;
+    unclear += explain_span_ns(forward, h->tails);
+    if ((double)h->asleep > HIDDEN * (double)all && h->asleep > waits)
+        h->j->blind = MR_BLIND_ASLEEP;
+    else if ((double)unclear > UNCLEAR * (double)all && unclear > waits)
+        h->j->blind = MR_BLIND_DECODE;
+}
+
+static int find_waits(struct hand *h)
+{
+    struct explain_rank *r = &h->j->rank[h->rank];
+    r->consumer = h->lane;
+    r->passer = NO_INDEX;
+    r->hand = true;
+    r->wait = (uint32_t)h->j->wait.n;
+    h->j->lane[h->lane].consumer = true;
+    int rc = first_gap(h);
+    for (size_t i = 0; i < h->train.n && !rc; i++) {
+        rc = i ? do_gap(h, i, h->train.item[i - 1].end) : 0;
+        rc = rc ? rc : count_optimizer(h, &h->train.item[i]);
+    }
+    r->trained = h->train.item[h->train.n - 1].end;
+    if (!rc)
+        doubt(h);
+    return rc ? rc : make_batches(h);
+}
+
+static int hand_rank(struct explain_job *j, uint32_t rank, struct mr_error *err)
+{
+    struct hand h = {.j = j, .rank = rank, .lane = trainer_of(j, &j->rank[rank])};
+    int rc = 0;
+    if (j->rank[rank].consumer != NO_INDEX || h.lane == NO_INDEX)
+        return 0;
+    if (list_train(&h) || find_usual(&h))
+        rc = mr_error_set(err, -ENOMEM, "cannot explain the trace");
+    if (!rc)
+        find_loads(&h);
+    rc = rc ? rc : read_lane(&h, err);
+    if (!rc && find_waits(&h))
+        rc = mr_error_set(err, -ENOMEM, "cannot explain the trace");
+    free(h.act.item);
+    free(h.train.item);
+    free(h.phase.item);
+    return rc;
+}
+
+int mr_explain_find_hand(struct explain_job *j, struct mr_error *err)
+{
+    size_t makes = j->make.n;
+    int rc = 0;
+    for (uint32_t r = 0; r < j->ranks && !rc && !j->run; r++)
+        rc = hand_rank(j, r, err);
+    if (!rc && j->make.n > makes)
+        mr_explain_sort_makes(j);
+    return rc;
+}

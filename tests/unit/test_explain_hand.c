@@ -1,0 +1,484 @@
+/* Training loops without a data loader, on traces with exactly known answers: steps, waits and causes where the thread
+ * that trains reads by itself or takes batches over, "incomplete" where nobody can know. Times are virtual.
+ *
+ * test-label: concurrent */
+#include "base/common.h"
+#include "event/mrt_sink.h"
+#include "explain/explain.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MS 1000000ull
+#define STEPS 40u
+#define NOBODY UINT64_MAX
+
+/* A trace that is being made: tid 0 trains, the others help. `now` is where tid 0 stands. */
+struct world {
+    struct mr_mrt_sink *sink;
+    struct mr_event_sink *events;
+    char path[32];
+    uint64_t now, slept, since; /* slept: in this gap, of tid 0; since: when it began */
+    bool mute;                  /* train spans say nothing */
+};
+
+static void open_world(struct world *w)
+{
+    struct mr_error err;
+    *w = (struct world){.now = 10 * MS, .since = NOBODY};
+    snprintf(w->path, sizeof w->path, "/tmp/mr-hand-XXXXXX");
+    close(mkstemp(w->path));
+    assert_int_equal(mr_mrt_sink_open_sim(w->path, &(struct mr_mrt_sim){.world = 1, .program = "test"}, &w->sink, &err),
+                     0);
+    w->events = mr_mrt_sink_get(w->sink);
+}
+
+static void put_span(struct world *w, uint32_t tid, const char *category, const char *name, uint64_t start,
+                     uint64_t end, const struct mr_mrt_arg *arg, unsigned n)
+{
+    const struct mr_event e = {.kind = MR_EV_REGION,
+                               .tid = tid,
+                               .start_ns = start,
+                               .dur_ns = end - start,
+                               .path_id = mr_mrt_sink_site(w->sink, category, name)};
+    mr_mrt_sink_emit_args(w->sink, &e, arg, n);
+}
+
+static void put_call(struct world *w, uint32_t tid, enum mr_event_kind kind, const char *path, uint64_t start,
+                     uint64_t end, int64_t result)
+{
+    w->events->emit(w->events, &(struct mr_event){.kind = kind,
+                                                  .tid = tid,
+                                                  .start_ns = start,
+                                                  .dur_ns = end - start,
+                                                  .path_id = w->events->intern(w->events, path),
+                                                  .result = result});
+}
+
+/* tid 0 goes on for so long: computing, asleep in nothing, in a call, in a span. */
+static void compute(struct world *w, uint64_t ns)
+{
+    w->now += ns;
+}
+
+static void sleep_unseen(struct world *w, uint64_t ns)
+{
+    w->now += ns;
+    w->slept += ns;
+}
+
+static void call(struct world *w, enum mr_event_kind kind, const char *path, uint64_t ns, int64_t result)
+{
+    put_call(w, 0, kind, path, w->now, w->now + ns, result);
+    w->now += ns;
+    w->slept += ns > MS ? ns : 0;
+}
+
+static void read_file(struct world *w, uint64_t ns)
+{
+    call(w, MR_EV_READ, "/data/train.bin", ns, 1 << 20);
+}
+
+static void region(struct world *w, const char *category, const char *name, uint64_t ns, bool asleep)
+{
+    put_span(w, 0, category, name, w->now, w->now + ns, NULL, 0);
+    w->now += ns;
+    w->slept += asleep ? ns : 0;
+}
+
+static void train(struct world *w, const char *name, uint64_t ns, int64_t optimizer)
+{
+    const struct mr_mrt_arg arg[] = {
+        {.key = mr_mrt_sink_key(w->sink, "optimizer"), .value = optimizer},
+        {.key = mr_mrt_sink_key(w->sink, "awake_ns"), .value = (int64_t)(w->now - w->since - w->slept)}};
+    bool steps = optimizer >= 0, told = w->since != NOBODY && !w->mute;
+    put_span(w, 0, "train", name, w->now, w->now + ns, steps ? arg : arg + 1, (unsigned)(told ? steps + 1 : steps));
+    w->now += ns;
+    w->since = w->now;
+    w->slept = 0;
+}
+
+static void backward(struct world *w, uint64_t ns)
+{
+    train(w, "backward", ns, -1);
+}
+
+static void step(struct world *w)
+{
+    train(w, "optimizer.step", MS, 0);
+}
+
+static struct mr_explanation *explain(struct world *w)
+{
+    struct mr_error err;
+    struct mr_trace *t;
+    struct mr_explanation *x = NULL;
+    assert_int_equal(mr_mrt_sink_close(w->sink, &err), 0);
+    assert_int_equal(mr_trace_create(&t, &err), 0);
+    assert_int_equal(mr_trace_add(t, w->path, &err), 0);
+    assert_int_equal(mr_trace_finish(t, &err), 0);
+    const struct mr_explain_options opt = {
+        .threads = 2, .rank = -1, .step_from = -1, .source = "test", .pictures = true};
+    assert_int_equal(mr_explain(t, &opt, &x, &err), 0);
+    assert_int_equal(mr_advise(x, &err), 0);
+    mr_trace_free(t);
+    unlink(w->path);
+    return x;
+}
+
+static double part(const struct mr_explanation *x, unsigned cause)
+{
+    return (double)x->stall[cause] / (double)x->ns[MR_TIME_STALL];
+}
+
+static void assert_stall(const struct mr_explanation *x, uint64_t ns)
+{
+    uint64_t stall = x->ns[MR_TIME_STALL];
+    assert_true(stall >= ns - ns / 100 && stall <= ns + ns / 100);
+}
+
+/* ---- reading in the loop ---- */
+
+static void own_reads_are_waits_for_storage(void **state)
+{
+    struct world w;
+    (void)state;
+    open_world(&w);
+    for (unsigned i = 0; i < STEPS; i++) {
+        call(&w, MR_EV_OPEN, "/data/train.bin", MS / 10, 3);
+        read_file(&w, 50 * MS);
+        compute(&w, 10 * MS);
+        backward(&w, 39 * MS);
+        step(&w);
+    }
+    struct mr_explanation *x = explain(&w);
+    assert_int_equal(x->steps, STEPS);
+    assert_stall(x, STEPS * 50 * MS + STEPS * MS / 10);
+    assert_true(part(x, MR_STALL_STORAGE) > 0.98);
+    assert_int_equal(x->verdict.verdict, MR_VERDICT_INPUT);
+    assert_int_equal(x->verdict.cause, MR_STALL_STORAGE);
+    assert_true(x->facts.no_loader && x->facts.workers == 0 && x->facts.prefetch == 0);
+    assert_string_equal(x->facts.framework, "pytorch");
+    assert_string_equal(x->finding[0].id, "PF1");
+    assert_non_null(strstr(x->finding[0].snippet[1], "Dataset"));
+    mr_explanation_free(x);
+}
+
+/* H3: every batch of an accumulated step is a step, one batch for two optimisers is one. */
+static void steps_are_batches(void **state)
+{
+    (void)state;
+    for (unsigned two = 0; two < 2; two++) {
+        struct world w;
+        open_world(&w);
+        for (unsigned i = 0; i < STEPS; i++) {
+            read_file(&w, 10 * MS);
+            for (int64_t o = 0; o <= (int64_t)two; o++) {
+                compute(&w, 5 * MS);
+                backward(&w, 20 * MS);
+                if (two || i % 4 == 3)
+                    train(&w, "optimizer.step", MS, o);
+            }
+        }
+        struct mr_explanation *x = explain(&w);
+        assert_int_equal(x->steps, STEPS);
+        assert_stall(x, STEPS * 10 * MS);
+        mr_explanation_free(x);
+    }
+}
+
+/* H1, H2: what a loop does beside reading does not make its computing a wait. */
+static void stray_calls_do_not_stretch_waits(void **state)
+{
+    struct world w;
+    (void)state;
+    open_world(&w);
+    for (unsigned i = 0; i < STEPS; i++) {
+        compute(&w, 20 * MS); /* loss.item() */
+        call(&w, MR_EV_WRITE, "/logs/events", MS / 100, 100);
+        compute(&w, 5 * MS);
+        read_file(&w, 10 * MS);
+        compute(&w, 9 * MS);
+        call(&w, MR_EV_STAT, "/run/stop", MS / 100, -1);
+        call(&w, MR_EV_READ, "/proc/self/statm", MS / 100, 20);
+        call(&w, MR_EV_READ, "/lib/late.py", MS / 100, 2000);
+        call(&w, MR_EV_WAIT, "/dev/pts/0", 2 * MS, 1);
+        region(&w, "reader", "numpy.save", 2 * MS, false);
+        compute(&w, MS);
+        backward(&w, 40 * MS);
+        call(&w, MR_EV_READ, "/data/train.bin", MS / 100, 100); /* clipping looks at a list: no step of its own */
+        step(&w);
+    }
+    struct mr_explanation *x = explain(&w);
+    assert_int_equal(x->steps, STEPS);
+    assert_stall(x, STEPS * 10 * MS + STEPS * MS / 100);
+    assert_int_equal(x->verdict.verdict, MR_VERDICT_INPUT);
+    mr_explanation_free(x);
+}
+
+/* H2: decoding between many reads is part of the wait. */
+static void many_reads_and_what_lies_between_are_one_wait(void **state)
+{
+    struct world w;
+    (void)state;
+    open_world(&w);
+    for (unsigned i = 0; i < STEPS; i++) {
+        for (unsigned k = 0; k < 10; k++) {
+            read_file(&w, MS / 100);
+            compute(&w, k < 9 ? 5 * MS : 0);
+        }
+        compute(&w, 5 * MS);
+        backward(&w, 19 * MS);
+        step(&w);
+    }
+    struct mr_explanation *x = explain(&w);
+    assert_int_equal(x->steps, STEPS);
+    assert_stall(x, STEPS * 45 * MS + STEPS * MS / 10);
+    assert_true(part(x, MR_STALL_DECODE) > 0.98);
+    assert_string_equal(x->finding[0].id, "PF1");
+    mr_explanation_free(x);
+}
+
+/* H5: one read, and then computing that may be anything. */
+static void decoding_that_no_span_tells_is_incomplete(void **state)
+{
+    (void)state;
+    for (unsigned spans = 0; spans < 2; spans++) {
+        struct world w;
+        open_world(&w);
+        for (unsigned i = 0; i < STEPS; i++) {
+            read_file(&w, MS / 100);
+            if (spans)
+                region(&w, "decode", "Image.load", 40 * MS, false);
+            compute(&w, spans ? 10 * MS : 50 * MS);
+            backward(&w, 20 * MS);
+            step(&w);
+        }
+        struct mr_explanation *x = explain(&w);
+        assert_int_equal(x->verdict.verdict, spans ? MR_VERDICT_INPUT : MR_VERDICT_INCOMPLETE);
+        assert_int_equal(x->trust.blind, spans ? MR_BLIND_NOT : MR_BLIND_DECODE);
+        assert_true(!spans || part(x, MR_STALL_DECODE) > 0.98);
+        mr_explanation_free(x);
+    }
+}
+
+/* Files of tensors, which are read as checkpoints are. */
+static void tensors_loaded_at_every_step_are_data(void **state)
+{
+    (void)state;
+    for (unsigned often = 0; often < 2; often++) {
+        struct world w;
+        open_world(&w);
+        for (unsigned i = 0; i < STEPS; i++) {
+            if (often || i == 5) {
+                put_call(&w, 0, MR_EV_READ, "/data/b.pt", w.now, w.now + 30 * MS, 1 << 20);
+                region(&w, "checkpoint", "torch.serialization.load", 30 * MS, true);
+            }
+            compute(&w, 10 * MS);
+            backward(&w, 20 * MS);
+            step(&w);
+        }
+        struct mr_explanation *x = explain(&w);
+        assert_int_equal(x->steps, STEPS);
+        assert_int_equal(x->verdict.verdict, often ? MR_VERDICT_INPUT : MR_VERDICT_HEALTHY);
+        assert_int_equal(x->ns[MR_TIME_CHECKPOINT], often ? 0 : 30 * MS);
+        assert_int_equal(x->checkpoints, !often);
+        mr_explanation_free(x);
+    }
+}
+
+/* H4 */
+static void evaluation_has_steps_of_its_own(void **state)
+{
+    struct world w;
+    (void)state;
+    open_world(&w);
+    for (unsigned i = 0; i < STEPS; i++) {
+        for (unsigned k = 0; i == 20 && k < 30; k++) {
+            read_file(&w, 10 * MS);
+            compute(&w, 20 * MS);
+        }
+        read_file(&w, 10 * MS);
+        compute(&w, 10 * MS);
+        backward(&w, 20 * MS);
+        step(&w);
+    }
+    struct mr_explanation *x = explain(&w);
+    size_t evaluates = 0;
+    for (size_t i = 0; i < x->steps; i++)
+        evaluates += x->step[i].phase == MR_EXPLAIN_EVAL;
+    assert_int_equal(evaluates, 30);
+    assert_int_equal(x->steps, STEPS + 30);
+    assert_stall(x, (STEPS + 30) * 10 * MS);
+    assert_int_equal(x->verdict.verdict, MR_VERDICT_INPUT);
+    mr_explanation_free(x);
+}
+
+/* ---- no reading at all ---- */
+
+/* What the loop does between its steps: it computes, it sleeps in a way that nobody sees, and nobody told. */
+static void memory_is_healthy_only_if_the_thread_was_awake(void **state)
+{
+    static const uint8_t blind[] = {MR_BLIND_NOT, MR_BLIND_ASLEEP, MR_BLIND_ASLEEP};
+    (void)state;
+    for (unsigned way = 0; way < MR_ARRAY_LEN(blind); way++) {
+        struct world w;
+        open_world(&w);
+        w.mute = way == 2;
+        for (unsigned i = 0; i < STEPS; i++) {
+            if (way == 1)
+                sleep_unseen(&w, 30 * MS);
+            compute(&w, 30 * MS);
+            backward(&w, 19 * MS);
+            step(&w);
+        }
+        struct mr_explanation *x = explain(&w);
+        assert_int_equal(x->steps, STEPS);
+        assert_int_equal(x->ns[MR_TIME_STALL], 0);
+        assert_int_equal(x->trust.blind, blind[way]);
+        assert_int_equal(x->verdict.verdict, way ? MR_VERDICT_INCOMPLETE : MR_VERDICT_HEALTHY);
+        mr_explanation_free(x);
+    }
+}
+
+/* ---- handovers ---- */
+
+/* Two workers of a pool make batches of 60 ms for a loop that computes 10 ms. */
+static struct mr_explanation *run_pool(bool tasks)
+{
+    struct world w;
+    uint64_t free_at[2] = {10 * MS, 10 * MS};
+    open_world(&w);
+    for (unsigned i = 0; i < STEPS; i++) {
+        uint64_t start = free_at[i % 2], end = start + 60 * MS;
+        const struct mr_mrt_arg cpu = {.key = mr_mrt_sink_key(w.sink, "cpu_ns"), .value = 60 * MS};
+        if (tasks)
+            put_span(&w, 1 + i % 2, "pool", "task", start, end, &cpu, 1);
+        free_at[i % 2] = end;
+        region(&w, "queue", "IMapIterator.next", end + MS / 10 - MR_MIN(w.now, end), true);
+        compute(&w, 3 * MS);
+        backward(&w, 6 * MS);
+        step(&w);
+    }
+    return explain(&w);
+}
+
+static void what_a_pool_makes_is_followed_by_its_tasks(void **state)
+{
+    (void)state;
+    struct mr_explanation *x = run_pool(true);
+    assert_int_equal(x->steps, STEPS);
+    assert_int_equal(x->verdict.verdict, MR_VERDICT_INPUT);
+    assert_int_equal(x->verdict.cause, MR_STALL_DECODE);
+    assert_true(part(x, MR_STALL_DECODE) > 0.9);
+    assert_true(x->workers == 2 && x->facts.workers == 2);
+    mr_explanation_free(x);
+    x = run_pool(false);
+    assert_int_equal(x->steps, STEPS);
+    assert_int_equal(x->verdict.verdict, MR_VERDICT_INPUT);
+    assert_int_equal(x->verdict.cause, MR_STALL_UNKNOWN);
+    mr_explanation_free(x);
+}
+
+/* An event loop: the thread sleeps in epoll_wait while others work. */
+static void waiting_for_others_in_a_call_is_a_wait(void **state)
+{
+    struct world w;
+    (void)state;
+    open_world(&w);
+    for (unsigned i = 0; i < STEPS; i++) {
+        call(&w, MR_EV_WAIT, "anon_inode:[eventpoll]", 20 * MS, 1);
+        compute(&w, 10 * MS);
+        backward(&w, 20 * MS);
+        step(&w);
+    }
+    struct mr_explanation *x = explain(&w);
+    assert_int_equal(x->steps, STEPS);
+    assert_stall(x, STEPS * 20 * MS);
+    assert_int_equal(x->verdict.cause, MR_STALL_UNKNOWN);
+    mr_explanation_free(x);
+}
+
+/* ---- what stays as it was ---- */
+
+/* A program with a loader is explained by its waits, whatever its pools and its own thread do. */
+static void with_a_loader_nothing_changes(void **state)
+{
+    uint64_t stall[2];
+    (void)state;
+    for (unsigned more = 0; more < 2; more++) {
+        struct world w;
+        open_world(&w);
+        for (unsigned i = 0; i < STEPS; i++) {
+            const struct mr_mrt_arg batch = {.key = mr_mrt_sink_key(w.sink, "batch"), .value = i};
+            put_span(&w, 1, "data_loader", "fetch", w.now, w.now + 20 * MS, &batch, 1);
+            if (more) {
+                put_span(&w, 2, "pool", "task", w.now, w.now + 19 * MS, NULL, 0);
+                put_span(&w, 0, "queue", "multiprocessing.Queue.get", w.now, w.now + 20 * MS, NULL, 0);
+            }
+            put_span(&w, 0, "data_loader", "DataLoader.next", w.now, w.now + 20 * MS, &batch, 1);
+            w.now += 20 * MS;
+            if (more)
+                read_file(&w, 10 * MS);
+            else
+                compute(&w, 10 * MS);
+            backward(&w, 20 * MS);
+            step(&w);
+        }
+        struct mr_explanation *x = explain(&w);
+        assert_int_equal(x->steps, STEPS);
+        assert_false(x->facts.no_loader);
+        assert_int_equal(x->workers, 1);
+        assert_int_equal(x->worker[0].tid, 1);
+        stall[more] = x->ns[MR_TIME_STALL];
+        mr_explanation_free(x);
+    }
+    assert_int_equal(stall[0], stall[1]);
+}
+
+/* Few steps, and steps of several threads, are no loop that is understood. */
+static void other_loops_stay_incomplete(void **state)
+{
+    (void)state;
+    for (unsigned few = 0; few < 2; few++) {
+        struct world w;
+        open_world(&w);
+        for (unsigned i = 0; i < (few ? 2 : STEPS); i++) {
+            read_file(&w, 10 * MS);
+            backward(&w, 20 * MS);
+            step(&w);
+            if (!few)
+                put_span(&w, 1, "train", "optimizer.step", w.now, w.now + MS, NULL, 0);
+        }
+        struct mr_explanation *x = explain(&w);
+        assert_false(x->facts.has_steps);
+        assert_int_equal(x->verdict.verdict, MR_VERDICT_INCOMPLETE);
+        mr_explanation_free(x);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(own_reads_are_waits_for_storage),
+        cmocka_unit_test(steps_are_batches),
+        cmocka_unit_test(stray_calls_do_not_stretch_waits),
+        cmocka_unit_test(many_reads_and_what_lies_between_are_one_wait),
+        cmocka_unit_test(decoding_that_no_span_tells_is_incomplete),
+        cmocka_unit_test(tensors_loaded_at_every_step_are_data),
+        cmocka_unit_test(evaluation_has_steps_of_its_own),
+        cmocka_unit_test(memory_is_healthy_only_if_the_thread_was_awake),
+        cmocka_unit_test(what_a_pool_makes_is_followed_by_its_tasks),
+        cmocka_unit_test(waiting_for_others_in_a_call_is_a_wait),
+        cmocka_unit_test(with_a_loader_nothing_changes),
+        cmocka_unit_test(other_loops_stay_incomplete),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
