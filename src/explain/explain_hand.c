@@ -11,14 +11,17 @@
  *      checkpoints, barriers and imports does not, nor do writes, /proc, code and terminals.
  *  H2. Activities less than a tenth of the gap apart (0.1 to 1 ms) are one wait. Longer holes are compute, but for gaps
  *      with four waits or more: nobody computes between so many reads of one step, so that they are one, and the holes
- *      are decoding. Time before the first activity is the end of the step before (loss.item(), a log).
+ *      are decoding. Time before the first activity is the end of the step before (loss.item(), a log). Where it is
+ *      told when the forward pass began (forward_ns), what the loop did from its first read until then is the wait,
+ *      unless a device is in use, for which copies wait.
  *  H3. A step begins with the first wait of a gap, unless that lies between a backward pass and its optimiser. Without
  *      waits it begins behind an optimiser's step, when the next one of the same optimiser comes: a loop may have
  *      several. So a step is a batch, as with a loader: passes that accumulate gradients are steps.
  *  H4. A gap that is much longer than the others, with several waits, is an evaluation: each wait but the last is a
  *      step of it.
  *  H5. What cannot be told makes the verdict "incomplete": sleep in no call and no span (awake_ns), and computing that
- *      may be decoding: holes, and tails that are much longer than the backward pass. */
+ *      may be decoding: holes, what lies between reads and the forward pass, and where that is not told, tails that are
+ *      longer than a forward pass takes. */
 #include "base/common.h"
 #include "explain/explain_internal.h"
 
@@ -50,7 +53,8 @@ struct act {
 /* A train span. */
 struct train {
     uint64_t start, end, awake, optimizer; /* awake: since the one before; UNKNOWN */
-    bool steps;                            /* of an optimiser */
+    uint64_t forward;                      /* when the forward pass before it began; UNKNOWN */
+    bool steps, device;                    /* of an optimiser; a device may be waited for */
 };
 
 struct phase {
@@ -108,6 +112,8 @@ static int list_train(struct hand *h)
                             .end = s->end,
                             .awake = s->arg[KEY_AWAKE],
                             .optimizer = s->arg[KEY_OPTIMIZER],
+                            .forward = s->arg[KEY_FORWARD] <= s->start ? s->start - s->arg[KEY_FORWARD] : UNKNOWN,
+                            .device = s->arg[KEY_DEVICE] == 1,
                             .steps = steps};
         until = s->end;
     }
@@ -403,10 +409,22 @@ static void doubt_gap(struct hand *h, size_t i, uint64_t from, uint64_t known, b
     for (size_t k = 1; k < h->phase.n; k++)
         h->unclear += h->phase.item[k].start - h->phase.item[k - 1].end;
     const struct phase *last = &h->phase.item[h->phase.n - 1];
-    if (is_taken(last)) /* whoever made it decoded it */
+    if (t->forward != UNKNOWN && t->forward >= last->end) {
+        h->unclear += t->forward - last->end;
+    } else if (!is_taken(last)) { /* of what is taken over, whoever made it decoded it */
+        h->tails += t->start - last->end;
+        h->backs += t->end - t->start;
+    }
+}
+
+/* H2: until the forward pass all that a loop does with what it read is the wait. */
+static void stretch_phases(struct hand *h, const struct train *t)
+{
+    struct phase *last = h->phase.n ? &h->phase.item[h->phase.n - 1] : NULL;
+    if (!last || t->forward == UNKNOWN || t->forward < last->end || t->device || is_taken(last))
         return;
-    h->tails += t->start - last->end;
-    h->backs += t->end - t->start;
+    last->end = t->forward;
+    join_phases(h);
 }
 
 /* The time before a train span. `from`: where it can begin at the earliest. */
@@ -420,6 +438,8 @@ static int do_gap(struct hand *h, size_t i, uint64_t from)
     bool unusual = len > EVAL_TIMES * h->usual, evaluates = i && unusual && h->phase.n >= EVAL_WAITS;
     if (h->phase.n >= MANY_WAITS && !evaluates)
         join_phases(h);
+    if (!evaluates)
+        stretch_phases(h, t);
     doubt_gap(h, i, from, known, !unusual);
     for (size_t k = 0; k < h->phase.n; k++)
         all += h->phase.item[k].end - h->phase.item[k].start;
@@ -449,6 +469,26 @@ static int count_optimizer(struct hand *h, const struct train *t)
     return 0;
 }
 
+static bool is_data(const struct act *a)
+{
+    return a->kind == STRONG || (a->kind == WEAK && a->end - a->start >= LONG_CALLS);
+}
+
+/* Whether the loop has data activity in a good part of its steps, of which a batch may have several. */
+static bool has_data(const struct hand *h)
+{
+    const struct train *t = h->train.item;
+    size_t acts = 0, steps = 0, at = 0;
+    for (size_t i = 1; i < h->train.n; i++) {
+        bool any = false;
+        for (; at < h->act.n && h->act.item[at].start < t[i].start; at++)
+            any |= h->act.item[at].start >= t[i - 1].end && is_data(&h->act.item[at]);
+        acts += any;
+        steps += t[i].steps;
+    }
+    return 4 * acts >= steps;
+}
+
 /* Before the first train span the program starts up: the last activity before it is the wait of the first step. */
 static int first_gap(struct hand *h)
 {
@@ -462,7 +502,7 @@ static int first_gap(struct hand *h)
         from = MR_MIN(from, h->act.item[h->at].start);
     if (find_phases(h, from, t->start, &known))
         return -ENOMEM;
-    if (!h->phase.n)
+    if (!h->phase.n || !has_data(h))
         return begin_step(h, t->start, false) ? 0 : -ENOMEM;
     struct phase p = h->phase.item[h->phase.n - 1];
     for (size_t k = h->phase.n - 1; k-- > 0 && h->phase.n >= MANY_WAITS && h->phase.item[k].start + h->usual >= p.end;)

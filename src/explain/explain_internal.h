@@ -52,6 +52,8 @@
     X(BETWEEN, "between_ns")                                                                                           \
     X(AWAKE, "awake_ns")                                                                                               \
     X(OPTIMIZER, "optimizer")                                                                                          \
+    X(FORWARD, "forward_ns")                                                                                           \
+    X(DEVICE, "device")                                                                                                \
     X(READERS, "readers")                                                                                              \
     X(READ, "read_ns")                                                                                                 \
     X(DECODE, "decode_ns")                                                                                             \

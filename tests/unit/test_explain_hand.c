@@ -26,7 +26,9 @@ struct world {
     struct mr_event_sink *events;
     char path[32];
     uint64_t now, slept, since; /* slept: in this gap, of tid 0; since: when it began */
-    bool mute;                  /* train spans say nothing */
+    uint64_t forward;           /* when the forward pass began; 0: nobody told */
+    bool device;
+    bool mute; /* train spans say nothing */
 };
 
 static void open_world(struct world *w)
@@ -97,9 +99,13 @@ static void train(struct world *w, const char *name, uint64_t ns, int64_t optimi
 {
     const struct mr_mrt_arg arg[] = {
         {.key = mr_mrt_sink_key(w->sink, "optimizer"), .value = optimizer},
-        {.key = mr_mrt_sink_key(w->sink, "awake_ns"), .value = (int64_t)(w->now - w->since - w->slept)}};
+        {.key = mr_mrt_sink_key(w->sink, "awake_ns"), .value = (int64_t)(w->now - w->since - w->slept)},
+        {.key = mr_mrt_sink_key(w->sink, "forward_ns"), .value = (int64_t)(w->now - w->forward)},
+        {.key = mr_mrt_sink_key(w->sink, "device"), .value = 1}};
     bool steps = optimizer >= 0, told = w->since != NOBODY && !w->mute;
-    put_span(w, 0, "train", name, w->now, w->now + ns, steps ? arg : arg + 1, (unsigned)(told ? steps + 1 : steps));
+    unsigned more = !told ? 0 : !w->forward ? 1 : w->device ? 3 : 2;
+    put_span(w, 0, "train", name, w->now, w->now + ns, steps ? arg : arg + 1, more + steps);
+    w->forward = 0;
     w->now += ns;
     w->since = w->now;
     w->slept = 0;
@@ -269,6 +275,38 @@ static void decoding_that_no_span_tells_is_incomplete(void **state)
     }
 }
 
+/* H2: where the forward pass is told, all before it is the data's; with a device it may be a copy that waits. */
+static void what_lies_before_the_forward_pass_is_decoding(void **state)
+{
+    (void)state;
+    for (unsigned device = 0; device < 2; device++) {
+        struct world w;
+        open_world(&w);
+        w.device = device;
+        for (unsigned i = 0; i < STEPS; i++) {
+            read_file(&w, MS / 100);
+            compute(&w, 20 * MS);
+            if (!device)
+                read_file(&w, MS / 100);
+            compute(&w, 20 * MS);
+            w.forward = w.now;
+            compute(&w, 30 * MS);
+            backward(&w, 20 * MS);
+            step(&w);
+        }
+        struct mr_explanation *x = explain(&w);
+        assert_int_equal(x->steps, STEPS);
+        assert_int_equal(x->verdict.verdict, device ? MR_VERDICT_INCOMPLETE : MR_VERDICT_INPUT);
+        assert_int_equal(x->trust.blind, device ? MR_BLIND_DECODE : MR_BLIND_NOT);
+        if (!device) {
+            assert_true(part(x, MR_STALL_DECODE) > 0.98);
+            assert_stall(x, (STEPS - 1) * 40 * MS + (STEPS - 1) * MS / 50);
+            assert_string_equal(x->finding[0].id, "PF1");
+        }
+        mr_explanation_free(x);
+    }
+}
+
 /* Files of tensors, which are read as checkpoints are. */
 static void tensors_loaded_at_every_step_are_data(void **state)
 {
@@ -332,6 +370,7 @@ static void memory_is_healthy_only_if_the_thread_was_awake(void **state)
         struct world w;
         open_world(&w);
         w.mute = way == 2;
+        read_file(&w, 5 * MS); /* before the loop: no wait of it */
         for (unsigned i = 0; i < STEPS; i++) {
             if (way == 1)
                 sleep_unseen(&w, 30 * MS);
@@ -472,6 +511,7 @@ int main(void)
         cmocka_unit_test(stray_calls_do_not_stretch_waits),
         cmocka_unit_test(many_reads_and_what_lies_between_are_one_wait),
         cmocka_unit_test(decoding_that_no_span_tells_is_incomplete),
+        cmocka_unit_test(what_lies_before_the_forward_pass_is_decoding),
         cmocka_unit_test(tensors_loaded_at_every_step_are_data),
         cmocka_unit_test(evaluation_has_steps_of_its_own),
         cmocka_unit_test(memory_is_healthy_only_if_the_thread_was_awake),

@@ -1,8 +1,11 @@
 """Training loops that have no data loader: what the thread that trains did between two steps, what it took from others, and what pools did for it.
 
 Train spans (`backward`, `optimizer.step`) carry `awake_ns`: since the thread's last one, how long it was on a CPU or ready to run. What is left of that time it
-slept; in which call the trace knows, or it was a wait that nobody sees. The kernel is asked how long the thread had no CPU only where it was off the CPU for a
-good part (as in cpu.py): that takes microseconds.
+slept; in which call the trace knows, or it was a wait that nobody sees. In a process that uses a DataLoader, whose waits tell more, they say nothing.
+
+They also carry `forward_ns`: how long before the span the thread first called a module that has parameters, since its last one. What a loop computes between
+reading and that is its data's, what follows is the model's. For that torch.nn.Module's call is watched, from the first train span of a process that has used
+no DataLoader until it uses one. `device` says that CUDA is in use: then copies may wait for the device before the forward pass.
 
 Handovers are the calls by which a thread takes the result of another thread or process: futures, pools, queues between processes. Only a thread that trains
 tells of them, and not inside a wait of PyTorch's DataLoader; workers and libraries use the same classes. Before its first step a thread remembers the last
@@ -13,13 +16,14 @@ Tasks are what a pool's worker was given to do, with its CPU time: they say what
 import functools
 import itertools
 import os
+import sys
 import threading
 from time import perf_counter_ns, thread_time_ns
 
 from . import _trace, cpu, now, span
 
 _delay = getattr(_trace, "cpu_delay", int)
-_here = threading.local()  # since: when this thread's last train span ended; asks: whether to ask the kernel; first: its last handover before
+_here = threading.local()  # since: when this thread's last train span ended; forward: when it called a module, 0 not yet; first: its last handover before
 TOGETHER_NS = 100000  # between handovers for one batch
 _optimizers = itertools.count()
 loader = _here  # torch_loader's: `inside` while the thread is in a wait of a DataLoader
@@ -33,6 +37,54 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 
 
+class _Watch:
+    """torch.nn.Module.__call__, replaced while it is watched."""
+
+    put = owner = original = None
+    loader_used = False
+
+
+def compiling():  # instrument.py puts PyTorch's here
+    return False
+
+
+def modules(module, put):
+    """torch.nn.modules.module"""
+    _Watch.put, _Watch.owner = put, getattr(module, "Module", None)
+
+
+def _watch():
+    original = getattr(_Watch.owner, "__dict__", {}).get("__call__")
+    if _Watch.loader_used or _Watch.original is not None or original is None:
+        return
+
+    @functools.wraps(original)
+    def __call__(self, *args, **kwargs):
+        if not compiling() and getattr(_here, "forward", None) == 0 and next(self.parameters(), None) is not None:
+            _here.forward = perf_counter_ns()
+        return original(self, *args, **kwargs)
+
+    _Watch.original = original
+    _Watch.put(_Watch.owner, "__call__", __call__)
+
+
+def loader_used():
+    """A DataLoader's waits tell all there is to know."""
+    if not _Watch.loader_used and _Watch.original is not None:
+        _Watch.put(_Watch.owner, "__call__", _Watch.original)
+    _Watch.loader_used = True
+
+
+def _forward():
+    begun = getattr(_here, "forward", None)
+    if not begun:
+        return {}
+    said, cuda = {"forward_ns": perf_counter_ns() - begun}, sys.modules.get("torch.cuda")
+    if cuda is not None and getattr(cuda, "is_initialized", bool)():
+        said["device"] = 1
+    return said
+
+
 def train_begins():
     """A time stamp for train_ends (0 without the tracer), and arguments of the span."""
     begin, since = now(), getattr(_here, "since", None)
@@ -41,21 +93,22 @@ def train_begins():
         if first and begin:
             span("queue", first[0], first[1], None, first[2])
         return begin, {}
-    if not begin:
-        return 0, {}
+    if not begin or not since:
+        return begin, {}
     wall, busy = perf_counter_ns() - since[0], thread_time_ns() - since[1]
-    off = wall - busy > cpu.OFF * wall
-    _here.asks = off and wall >= cpu.LONG_NS
-    if off and since[2] is not None:
+    if wall - busy > cpu.OFF * wall:
         busy += max(_delay() - since[2], 0)
-    return begin, {"awake_ns": min(busy, wall)}
+    return begin, dict(_forward(), awake_ns=min(busy, wall))
 
 
 def train_ends(label, begin, said, optimizer=None):
     if optimizer is not None:
         said["optimizer"] = _number(optimizer)
     span("train", label, begin, said)
-    _here.since = perf_counter_ns(), thread_time_ns(), _delay() if getattr(_here, "asks", True) else None
+    if _Watch.original is None:
+        _watch()
+    _here.forward = 0
+    _here.since = () if _Watch.loader_used else (perf_counter_ns(), thread_time_ns(), _delay())
 
 
 def _number(optimizer):

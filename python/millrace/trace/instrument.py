@@ -119,7 +119,7 @@ _compiling = _never
 
 def _torch_compiler(module):
     global _compiling
-    _compiling = getattr(module, "is_compiling", None) or getattr(module, "is_dynamo_compiling", _never)
+    _compiling = handover.compiling = getattr(module, "is_compiling", None) or getattr(module, "is_dynamo_compiling", _never)
 
 
 def _torch_tensor(module):
@@ -392,6 +392,7 @@ PATCHES = {
     "millrace.torch": _torch("own_torch"),
     "millrace.numpy": _torch("own_numpy"),
     "torch.compiler": _torch_compiler,
+    "torch.nn.modules.module": _handover("modules"),
     "torch._tensor": _torch_tensor,
     "torch.optim.optimizer": _torch_optimizer,
     "torchvision.transforms.transforms": _compose,

@@ -37,6 +37,7 @@ def _loader_number(loader):
 
 def _begin_epoch(iterator, loader):
     """Numbers of an iterator; loaders count their iterators."""
+    handover.loader_used()
     epoch = getattr(loader, "_millrace_epoch", -1) + 1
     try:
         loader._millrace_epoch = epoch
