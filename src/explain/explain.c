@@ -19,6 +19,7 @@ static void worker_done(struct explain_worker *w)
     free(w->sums);
     free(w->file);
     free(w->read_time);
+    free(w->storage_time);
     free(w->write_time);
     mr_map_done(&w->sizes);
     free(w->read_bins);
@@ -132,7 +133,8 @@ static int make_counters(struct explain_job *j)
         w->file = calloc(j->file.n + 1, sizeof(*w->file));
         w->read_time = malloc(sizeof(*w->read_time));
         w->write_time = malloc(sizeof(*w->write_time));
-        failed |= !w->sums || !w->file || !w->read_time || !w->write_time;
+        w->storage_time = malloc(sizeof(*w->storage_time));
+        failed |= !w->sums || !w->file || !w->read_time || !w->write_time || !w->storage_time;
         if (j->bins) {
             w->read_bins = calloc(j->bins, sizeof(double));
             w->write_bins = calloc(j->bins, sizeof(double));
@@ -145,6 +147,7 @@ static int make_counters(struct explain_job *j)
             return -ENOMEM;
         mr_histogram_init(w->read_time);
         mr_histogram_init(w->write_time);
+        mr_histogram_init(w->storage_time);
     }
     return 0;
 }

@@ -231,6 +231,7 @@ struct mr_explain_sizes {
     uint64_t ops[MR_EXPLAIN_SIZE_BINS], bytes[MR_EXPLAIN_SIZE_BINS], dur_ns[MR_EXPLAIN_SIZE_BINS];
     uint64_t zero;                           /* end-of-file reads */
     uint64_t p50_ns, p95_ns, p99_ns, max_ns; /* latency of data calls */
+    uint64_t storage_p50_ns, storage_p99_ns; /* of reads that did not come at memory speed; 0: none */
     uint64_t top_size[8], top_ops[8];
     unsigned top;
 };

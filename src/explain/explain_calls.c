@@ -195,11 +195,11 @@ static unsigned log2_bin(uint64_t size)
 static void count_size(struct explain_worker *w, bool is_read, uint64_t size, uint64_t dur)
 {
     struct mr_explain_sizes *s = is_read ? &w->read : &w->write;
-    mr_histogram_add(is_read ? w->read_time : w->write_time, dur);
-    if (!size) {
+    if (!size) { /* the end of a file: no data, and no latency of any */
         s->zero++;
         return;
     }
+    mr_histogram_add(is_read ? w->read_time : w->write_time, dur);
     unsigned bin = log2_bin(size);
     s->ops[bin]++;
     s->bytes[bin] += size;
@@ -293,6 +293,8 @@ static void count_call(const struct explain_job *j, struct explain_worker *w, st
     if (!is_data || b->c.result[i] < 0)
         return;
     count_size(w, is_read, size, end - start);
+    if (is_read && size && wait == MR_WAIT_STORAGE)
+        mr_histogram_add(w->storage_time, end - start);
     if (is_read && wait == MR_WAIT_STORAGE)
         mr_explain_flight_add(&w->flight, start, end, size);
     if (!j->bins)

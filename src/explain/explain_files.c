@@ -396,6 +396,7 @@ int mr_explain_finish_sizes(struct explain_job *j)
             continue;
         mr_histogram_merge(first->read_time, w->read_time);
         mr_histogram_merge(first->write_time, w->write_time);
+        mr_histogram_merge(first->storage_time, w->storage_time);
         for (size_t at = 0; (s = mr_map_next(&w->sizes, &at));) {
             uint64_t *count = mr_map_put(&first->sizes, s->key);
             if (!count)
@@ -405,6 +406,8 @@ int mr_explain_finish_sizes(struct explain_job *j)
     }
     latencies(&j->x->read_sizes, first->read_time);
     latencies(&j->x->write_sizes, first->write_time);
+    j->x->read_sizes.storage_p50_ns = mr_histogram_quantile(first->storage_time, 0.5);
+    j->x->read_sizes.storage_p99_ns = mr_histogram_quantile(first->storage_time, 0.99);
     for (size_t at = 0; (s = mr_map_next(&first->sizes, &at));)
         note_top(&j->x->read_sizes, s->key, s->value);
     return 0;

@@ -85,8 +85,24 @@ static void add(struct quarter *q, const struct shared_read *r)
     q->n++;
 }
 
-/* The quarter with fewest others beside it, and the one with most: what the storage gave to all of them together. */
-static void compare(struct shared_read *r, size_t n, double ranks, struct mr_explain_facts *f)
+/* Bytes per second while at least one read was in flight. */
+static double busy_rate(const struct shared_read *r, size_t n, const struct edge *e, size_t edges)
+{
+    double bytes = 0, ns = 0;
+    int flying = 0;
+    for (size_t i = 0; i < n; i++)
+        bytes += r[i].bytes;
+    for (size_t i = 0; i < edges; i++) {
+        ns += flying ? (double)(e[i].at - e[i - 1].at) : 0;
+        flying += e[i].step;
+    }
+    return ns > 0 ? bytes / ns * 1e9 : NAN;
+}
+
+/* The quarter with fewest others beside it, and the one with most: what the storage gave to all of them together. Where
+ * that is the same, it is what the storage gave whenever it was busy: single reads that waited for others, or for a
+ * credit that a throttle had saved up, tell less. */
+static void compare(struct shared_read *r, size_t n, double busy, double ranks, struct mr_explain_facts *f)
 {
     struct quarter few = {0}, many = {0};
     qsort(r, n, sizeof(*r), by_flying);
@@ -103,8 +119,8 @@ static void compare(struct shared_read *r, size_t n, double ranks, struct mr_exp
         return;
     f->streams[0] = few.flying / few.n / fmax(1, ranks);
     f->streams[1] = many.flying / many.n / fmax(1, ranks);
-    f->stream_bytes_per_s[0] = less;
-    f->stream_bytes_per_s[1] = grows <= SHARED ? fmin(more, 1.1 * less) : more;
+    f->stream_bytes_per_s[0] = grows <= SHARED ? busy : less;
+    f->stream_bytes_per_s[1] = grows <= SHARED ? fmax(1, fmin(more / less, 1.1)) * busy : more;
 }
 
 int mr_explain_flight_facts(struct explain_flight *const *flight, unsigned n, double ranks, struct mr_explain_facts *f)
@@ -137,7 +153,7 @@ int mr_explain_flight_facts(struct explain_flight *const *flight, unsigned n, do
             double together = sum_until(e, edges, all[i].end) - sum_until(e, edges, all[i].start);
             r[i] = (struct shared_read){together / ns, (double)all[i].bytes / ns * 1e9, (double)all[i].bytes};
         }
-        compare(r, kept, ranks, f);
+        compare(r, kept, busy_rate(r, kept, e, edges), ranks, f);
     }
     free(e);
     free(r);

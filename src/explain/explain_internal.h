@@ -217,7 +217,7 @@ struct explain_worker {
     struct explain_sums *sums; /* by rank */
     struct explain_tally *file;
     struct mr_explain_sizes read, write;
-    struct mr_histogram *read_time, *write_time;
+    struct mr_histogram *read_time, *write_time, *storage_time; /* storage: reads that were not of memory */
     struct mr_map sizes; /* of reads: how often each came; the first few thousand different ones */
     double *read_bins, *write_bins, *flight_bins, *heat_read, *heat_write;
     MR_VEC(struct mr_explain_access) access;

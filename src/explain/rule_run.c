@@ -197,9 +197,13 @@ bool mr_rule_tl1(struct mr_advice *a, struct mr_draft *d)
     const struct mr_explain_sizes *s = &a->x->read_sizes;
     if (!a->starved || a->read_s < 0.3 * a->stall_s)
         return mr_silent(a, "training does not wait for reads");
-    if (!(s->p50_ns > 0) || s->p99_ns <= 10 * s->p50_ns || s->p99_ns < 1000000)
-        return mr_silent(a, "reads take %s, 99 %% of them at most %s", mr_say_s(a, (double)s->p50_ns / 1e9),
-                         mr_say_s(a, (double)s->p99_ns / 1e9));
+    uint64_t usual_ns = s->storage_p99_ns ? s->storage_p50_ns : s->p50_ns; /* hits of a cache are no tail's opposite */
+    uint64_t slow_ns = s->storage_p99_ns ? s->storage_p99_ns : s->p99_ns;
+    if (!usual_ns || slow_ns <= 10 * usual_ns || slow_ns < 1000000)
+        return mr_silent(a, "reads take %s, 99 %% of them at most %s", mr_say_s(a, (double)usual_ns / 1e9),
+                         mr_say_s(a, (double)slow_ns / 1e9));
+    if (mr_storage_is_limit(a))
+        return mr_silent(a, "the storage is the limit: reads wait for each other (TH4)");
     double usual = step_quantile(a->x, MR_TIME_STALL, 0.5), tail = tail_s(a->x, usual);
     if (tail < 0.3 * a->stall_s || mr_known_or(a->f->stalled_steps, 0) > 0.5)
         return mr_silent(a, "most steps wait, not a few: rare slow reads are not the reason");
@@ -208,7 +212,7 @@ bool mr_rule_tl1(struct mr_advice *a, struct mr_draft *d)
     d->f.saves_high_s = a->read_s;
     d->f.confidence = 0.6;
     d->f.title = mr_say(a, "few reads are very slow: half take %s, one in a hundred over %s",
-                        mr_say_s(a, (double)s->p50_ns / 1e9), mr_say_s(a, (double)s->p99_ns / 1e9));
+                        mr_say_s(a, (double)usual_ns / 1e9), mr_say_s(a, (double)slow_ns / 1e9));
     d->f.fix = "a deeper queue of batches, or read a second time what does not come";
     d->f.evidence = mr_say(a, "waits beyond three times the usual %s: %s of %s", mr_say_s(a, usual), mr_say_s(a, tail),
                            mr_say_s(a, a->stall_s));

@@ -154,6 +154,33 @@ static void patterns_are_named_by_stream(void **state)
     mr_explanation_free(x);
 }
 
+/* Storage that gives 20 MB/s to whoever asks: reads of 200 kB, in turn, by one to four threads. Each is followed by an
+ * empty one at the end of its file; every tenth waited for a credit that the throttle had saved up. */
+static void storage_that_shares_one_rate_has_it_for_a_limit(void **state)
+{
+    (void)state;
+    struct world w;
+    open_world(&w, 1);
+    uint64_t t = MS, queued[4] = {0};
+    for (unsigned i = 0; i < 400; i++) {
+        unsigned threads = i < 200 ? 1 : 4, tid = i % threads;
+        uint64_t end = t + (i % 10 ? 10 : 1) * MS, asked = threads > 1 && queued[tid] ? queued[tid] : t;
+        char file[32];
+        snprintf(file, sizeof file, "/d/%u", i);
+        call(&w, MR_EV_READ, 0, tid, file, asked, end, 0, 200000);
+        call(&w, MR_EV_READ, 0, tid, file, end, end + 900, 200000, 0);
+        queued[tid] = end + 1000;
+        t = end;
+    }
+    struct mr_explanation *x = explain(&w, NULL);
+    assert_true(x->facts.stream_bytes_per_s[0] > 20e6 && x->facts.stream_bytes_per_s[0] < 23e6);
+    assert_true(x->facts.stream_bytes_per_s[1] < 1.11 * x->facts.stream_bytes_per_s[0]);
+    assert_int_equal(x->read_sizes.zero, 400);
+    assert_true(x->read_sizes.p50_ns > 5 * MS); /* the ends of files have no latency */
+    assert_true(x->read_sizes.storage_p50_ns > 5 * MS && x->read_sizes.storage_p99_ns < 60 * MS);
+    mr_explanation_free(x);
+}
+
 /* Two ranks: rank 1 waits for data, rank 0 at the barrier for it. */
 static struct world two_ranks(void)
 {
@@ -333,6 +360,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pipes_are_not_storage_and_fast_reads_are_page_cache),
         cmocka_unit_test(patterns_are_named_by_stream),
+        cmocka_unit_test(storage_that_shares_one_rate_has_it_for_a_limit),
         cmocka_unit_test(the_late_rank_is_the_culprit),
         cmocka_unit_test(what_is_done_between_steps_is_a_reason),
         cmocka_unit_test(ranks_have_the_numbers_they_were_told),
