@@ -101,7 +101,7 @@ static int add_figures(const char *path, struct gather *g, const struct mr_expla
         rc = mr_error_set(err, -ENOMEM, "cannot check '%s'", path);
     if (to)
         *to = json_incref(figures);
-    if (json_is_false(json_object_get(summary, "complete")) || x->trust.cut) {
+    if (json_is_false(json_object_get(summary, "complete")) || x->trust.cut || x->trust.unfinished) {
         mr_log(MR_LOG_WARN, "'%s' is incomplete", path);
         g->incomplete = true;
     }

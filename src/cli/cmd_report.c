@@ -292,10 +292,11 @@ static int check_events(const struct report *r, struct mr_error *err)
 static int check_whole(const struct report *r, struct mr_error *err)
 {
     const struct mr_trace *t = r->t;
-    if (!t->skipped_bytes)
+    if (!t->skipped_bytes && !t->unfinished)
         return 0;
     return mr_error_plain(err, MR_E_INCOMPLETE,
-                          "the trace is cut off or damaged: figures are of the part that is left");
+                          t->skipped_bytes ? "the trace is cut off or damaged: figures are of the part that is left"
+                                           : "the trace does not reach its end: figures are of the part that is there");
 }
 
 static int report_run(struct mr_command_ctx *ctx, struct mr_error *err)

@@ -22,7 +22,9 @@ struct dxt {
     /* segments of the current file and rank */
     struct mr_columns c;
     uint32_t n, cap;
-    bool any; /* a segment was read */
+    uint64_t announced; /* segments that the heading of the file and rank counts */
+    size_t tail;        /* bytes of a last line without its end */
+    bool any;           /* a segment was read */
     struct mr_trace_chunk base;
     struct mr_error *err;
 };
@@ -125,6 +127,8 @@ static int flush_segments(struct dxt *d, struct mr_error *err)
     if (rc < 0)
         return rc;
     p->known = true;
+    p->recorded += MR_MAX(d->announced, n);
+    d->announced = 0;
     p->rank = (int32_t)d->rank;
     p->pid = (uint32_t)d->rank;
     p->node = node;
@@ -164,6 +168,11 @@ static int about_segments(struct dxt *d, const char *line, size_t len, struct mr
         memcpy(d->file, v, d->file_len);
         d->host_len = 0;
         return rc;
+    }
+    if (starts(line, len, "write_count:")) {
+        v = after(line, len, "read_count:", &n);
+        d->announced = strtoull(line + strlen("write_count:"), NULL, 10) + (v ? strtoull(v, NULL, 10) : 0);
+        return 0;
     }
     if (!starts(line, len, "rank:"))
         return 0;
@@ -299,8 +308,11 @@ int mr_dxt_import(struct mr_trace *t, const char *data, size_t len, const char *
             rc = comment(&d, line, n, err);
         else if (n && !mr_darshan_is_counter(line, n) && segment(&d, line, n) < 0)
             rc = mr_error_set(err, -ENOMEM, "cannot import '%s'", name);
+        d.tail = eol ? 0 : n;
         p = stop + 1;
     }
+    if (d.announced > d.n) /* the last file and rank have fewer segments than their heading counts */
+        t->skipped_bytes += MR_MAX(d.tail, (size_t)1);
     int last = flush_segments(&d, rc ? NULL : err);
     void *left[] = {d.c.start_ns, d.c.end_ns, d.c.offset, d.c.result, d.c.file, d.c.call, d.c.fd};
     for (size_t i = 0; i < MR_ARRAY_LEN(left); i++)

@@ -51,6 +51,7 @@ struct mr_darshan {
     uint32_t rank_base;               /* ranks of the logs before it */
     double shared_bytes, shared_time; /* of a mean rank */
     bool counted;                     /* it has counters: the text of DXT has the same head and none */
+    unsigned lines, lines_before;     /* of the record at hand, and of the one before it in the same module */
     /* all ranks */
     bool records;
     double *rank_bytes, *rank_time; /* own records, and what shared ones had beyond the mean */
@@ -268,6 +269,8 @@ static int end_record(struct mr_darshan *d)
 static int begin_record(struct mr_darshan *d, const struct word *f, size_t n)
 {
     int rc = end_record(d);
+    d->lines_before = same(d->module, f[MODULE]) ? d->lines : 0;
+    d->lines = 0;
     d->module = f[MODULE];
     d->record = f[RECORD];
     d->rank = (int64_t)fmax(-1, fmin(known(number(f[RANK])), RANKS_MAX));
@@ -318,6 +321,7 @@ static int counter_line(struct mr_darshan *d, const struct word *f, size_t n)
     if (!d->open || !same(f[MODULE], d->module) || !same(f[RECORD], d->record) ||
         d->rank != (int64_t)fmax(-1, fmin(known(number(f[RANK])), RANKS_MAX)))
         rc = begin_record(d, f, n);
+    d->lines++;
     if (rc || isnan(v))
         return rc;
     if (d->lustre)
@@ -488,8 +492,24 @@ static int sum_osts(struct mr_darshan *d)
     return 0;
 }
 
+/* A text that ends in the middle of a record: the last line lacks columns, or its record has fewer counters than the
+ * one before it, or no times, which come last. What is there of the record would look like zeros. */
+static int check_end(struct mr_darshan *d, size_t columns)
+{
+    bool timed = !d->posix || isnan(d->value[MR_POSIX_OPENS]) || !isnan(d->value[MR_POSIX_F_META_TIME]);
+    bool cut = d->counted && d->open && (columns < FIELDS || d->lines < d->lines_before || !timed);
+    if (!cut)
+        return 0;
+    const struct mr_counter_file *f = file_at(d);
+    d->open = false;
+    d->t->unfinished = true;
+    return mr_trace_note(d->t, true, d->err, "the log is cut off in the record of '%s', which is left out",
+                         f ? f->path : "a file");
+}
+
 static int read_lines(struct mr_darshan *d, const char *data, size_t len)
 {
+    size_t columns = FIELDS;
     int rc = 0;
     for (const char *p = data, *end = data + len; p < end && !rc;) {
         const char *eol = memchr(p, '\n', (size_t)(end - p)), *stop = eol ? eol : end;
@@ -512,8 +532,10 @@ static int read_lines(struct mr_darshan *d, const char *data, size_t len)
                 rc = counter_line(d, f, n);
             else
                 d->t->skipped_lines++; /* cut off */
+            columns = eol ? FIELDS : n;
         }
     }
+    rc = rc ? rc : check_end(d, columns);
     return rc ? rc : end_log(d);
 }
 

@@ -8,19 +8,31 @@
  *   gloo:..., c10d::barrier             barrier     ...                 host time in collectives that block
  *   cat kernel, gpu_memcpy, gpu_memset  of threads of the same process, one per stream
  *
+ * The call of __next__ that finds no more batches is a span like the others. It shows by what follows: the next call,
+ * and no operator on the thread that computes. It becomes data_loader DataLoader.end, which belongs to no step; and so
+ * does the end of the profile, because a profiler with a schedule writes a file per cycle and sees nothing in between.
+ *
  * Where there are kernels, the time of each wait in which no kernel ran becomes accelerator idle spans. The profiler
  * sees neither the workers of a DataLoader nor I/O: why a batch was late it cannot say. */
 #include "base/common.h"
+#include "base/rng.h"
 #include "event/pfw_internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
 #define HEAD_BYTES 65536u
-#define STREAM_TID 0x40000000u /* threads of streams: behind those of any machine */
+#define KINETO_JOINS 0x6b696e65746full /* any number: keeps these files apart from others */
+#define STREAM_TID 0x40000000u         /* threads of streams: behind those of any machine */
 
 struct interval {
     uint64_t start, end;
+};
+
+/* A call of __next__, or an operator: where its event is. */
+struct call {
+    uint64_t start, end;
+    uint32_t lane, event;
 };
 
 struct kineto {
@@ -31,6 +43,8 @@ struct kineto {
     int64_t rank;
     int64_t pid, wait_tid; /* of the process that trains; 0 until it is known */
     MR_VEC(struct interval) kernel, wait;
+    MR_VEC(struct call) next, work; /* of the loader, all on one thread; of all threads */
+    uint64_t last;                  /* end of all events */
 };
 
 static const char *find(const char *p, size_t n, const char *word)
@@ -138,6 +152,33 @@ static int keep(struct interval **item, size_t *n, size_t *cap, const struct pfw
     return 0;
 }
 
+/* Operators of a step; not those that draw the seed of a new iterator, or take tensors out for a checkpoint. */
+static bool is_work(const struct pfw_line *l)
+{
+    static const char *const others[] = {"aten::empty",  "aten::random_", "aten::item", "aten::_local_scalar_dense",
+                                         "aten::detach", "detach"};
+    for (size_t i = 0; i < MR_ARRAY_LEN(others); i++)
+        if (mr_pfw_text_is(&l->name, others[i]))
+            return false;
+    return mr_pfw_text_is(&l->cat, "cpu_op") || mr_pfw_text_is(&l->cat, "train");
+}
+
+/* Remembers calls of __next__, and operators of the thread that makes them. */
+static int follow_loop(struct kineto *k, const struct pfw_line *l, bool wait)
+{
+    uint64_t start = mr_pfw_ns(&l->ts, 1000), end = start + mr_pfw_ns(&l->dur, 1000);
+    uint32_t lane = (uint32_t)k->im->last_lane;
+    k->last = MR_MAX(k->last, end);
+    bool next = wait && (!k->next.n || lane == k->next.item[0].lane);
+    if (!next && !is_work(l))
+        return 0;
+    struct call *c = next ? MR_VEC_ADD(&k->next) : MR_VEC_ADD(&k->work);
+    if (!c)
+        return -ENOMEM;
+    *c = (struct call){start, end, lane, k->im->lane.item[lane].n - 1};
+    return 0;
+}
+
 static int add_object(struct kineto *k, const char *p, const char *stop)
 {
     struct pfw_line l;
@@ -162,19 +203,23 @@ static int add_object(struct kineto *k, const char *p, const char *stop)
     rename_span(&l);
     k->pid = k->pid ? k->pid : pid;
     int rc = 0;
-    if (mr_pfw_text_is(&l.name, "DataLoader.next")) {
+    bool wait = mr_pfw_text_is(&l.name, "DataLoader.next");
+    if (wait) {
         k->wait_tid = mr_pfw_int(&l.tid, &tid) ? tid : pid;
         rc = keep(&k->wait.item, &k->wait.n, &k->wait.cap, &l);
     }
-    return rc ? rc : mr_pfw_add_line(k->im, &l);
+    rc = rc ? rc : mr_pfw_add_line(k->im, &l);
+    return rc ? rc : follow_loop(k, &l, wait);
 }
 
+/* The list of events ends with its bracket; a file that ends before it was cut off. */
 static int read_events(struct kineto *k, const char *p)
 {
+    const char *whole = p; /* behind the last event */
     int rc = 0;
     while (p < k->end && !rc) {
         if (*p == ']')
-            break;
+            return 0;
         if (*p != '{') {
             p++;
             continue;
@@ -185,8 +230,9 @@ static int read_events(struct kineto *k, const char *p)
             break;
         }
         rc = add_object(k, p, close);
-        p = close;
+        p = whole = close;
     }
+    k->im->cut_bytes = MR_MAX((uint64_t)(k->end - whole), (uint64_t)1);
     return rc;
 }
 
@@ -232,6 +278,60 @@ static int find_idle(struct kineto *k)
         }
         rc = rc ? rc : add_idle(k, MR_MAX(busy, from), to);
     }
+    k->im->unit_ns = 1000;
+    return rc;
+}
+
+/* ---- the ends of the loader ---- */
+
+static int by_time(const void *a, const void *b)
+{
+    const struct call *x = a, *y = b;
+    return (x->start > y->start) - (x->start < y->start);
+}
+
+/* Marks in `last` the calls of __next__ that no operator follows; how many there are. */
+static size_t find_idle_calls(struct kineto *k, bool *last)
+{
+    size_t at = 0, idle = 0;
+    for (size_t i = 0; i < k->next.n; i++) {
+        uint64_t from = k->next.item[i].end, to = i + 1 < k->next.n ? k->next.item[i + 1].start : UINT64_MAX;
+        while (at < k->work.n && (k->work.item[at].start < from || k->work.item[at].lane != k->next.item[i].lane))
+            at++;
+        last[i] = at == k->work.n || k->work.item[at].start >= to;
+        idle += last[i];
+    }
+    return idle;
+}
+
+/* Where a third of the calls or more have nothing behind them, a loop takes batches of several loaders at once. */
+static int mark_ends(struct kineto *k)
+{
+    if (!k->next.n)
+        return 0;
+    bool *last = calloc(k->next.n, sizeof(*last));
+    uint32_t site = last ? mr_pfw_site_string(k->im, word("data_loader"), word("DataLoader.end")) : 0;
+    if (!site) {
+        free(last);
+        return -ENOMEM;
+    }
+    qsort(k->next.item, k->next.n, sizeof(*k->next.item), by_time);
+    if (k->work.n)
+        qsort(k->work.item, k->work.n, sizeof(*k->work.item), by_time);
+    bool ends = k->work.n && find_idle_calls(k, last) * 3 <= k->next.n;
+    for (size_t i = 0; ends && i < k->next.n; i++)
+        if (last[i])
+            k->im->lane.item[k->next.item[i].lane].c.file[k->next.item[i].event] = site;
+    bool closed = ends && last[k->next.n - 1];
+    free(last);
+    struct pfw_line l = {.name = word("DataLoader.end"), .cat = word("data_loader"), .ph = word("X")};
+    l.pid = whole(k->pid);
+    l.tid = whole(k->wait_tid);
+    l.ts = whole((int64_t)MR_MIN(k->last, (uint64_t)INT64_MAX));
+    l.dur = whole(0);
+    l.f.host = k->host;
+    k->im->unit_ns = 1;
+    int rc = closed ? 0 : mr_pfw_add_line(k->im, &l);
     k->im->unit_ns = 1000;
     return rc;
 }
@@ -290,6 +390,8 @@ int mr_kineto_parse(const char *data, size_t len, const char *name, struct mr_pf
                      "cannot say";
         rc = read_events(&k, read_head(&k));
         rc = rc ? rc : find_idle(&k);
+        rc = rc ? rc : mark_ends(&k);
+        k.im->joins = mr_mix64(KINETO_JOINS + (uint64_t)(k.rank + 1));
         place_streams(&k);
         rc = rc ? rc : set_rank(&k);
         shift(k.im, MR_MIN(k.base_ns, PFW_TIME_MAX));
@@ -297,6 +399,8 @@ int mr_kineto_parse(const char *data, size_t len, const char *name, struct mr_pf
     }
     free(k.kernel.item);
     free(k.wait.item);
+    free(k.next.item);
+    free(k.work.item);
     free(text);
     if (rc) {
         mr_pfw_free(k.im);

@@ -21,6 +21,7 @@ struct logger {
     struct mr_pfw *im;
     int column[COLUMNS]; /* -1: not in the file */
     double unit_ns;      /* of the times; 0 until the first is read */
+    const char *end;     /* of the file: a line that stops there has no line end */
 };
 
 static struct pfw_text word(const char *text)
@@ -169,6 +170,7 @@ static int add_line(struct logger *g, const char *p, const char *stop)
     bool lasts = from && to_ns(g, field(g, w, n, DURATION), &dur);
     if (!name || !from || (!to && !lasts)) {
         g->im->skipped_lines += n > 1 || w[0].n;
+        g->im->cut_bytes += stop == g->end && (n > 1 || w[0].n) ? (uint64_t)(stop - p) : 0;
         return 0;
     }
     dur = to ? end - MR_MIN(start, end) : dur;
@@ -194,6 +196,7 @@ int mr_timelogger_parse(const char *data, size_t len, const char *name, struct m
         rc = MR_E_FORMAT;
     if (!rc) {
         g.im->unit_ns = 1; /* of the lines that are made here */
+        g.end = end;
         g.im->note =
             "TimeLogger has the snippets that the program named: waits and steps are known only by their names";
         for (p = line_end(p, end); p < end && !rc; p = line_end(p + 1, end))

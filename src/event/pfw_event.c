@@ -46,7 +46,8 @@ static int lane_room(struct pfw_lane *l)
     uint32_t cap = l->cap ? l->cap * 2 : 256;
     struct mr_columns *c = &l->c;
     if (resize(&c->start_ns, 8, cap) || resize(&c->end_ns, 8, cap) || resize(&c->offset, 8, cap) ||
-        resize(&c->result, 8, cap) || resize(&c->file, 4, cap) || resize(&c->call, 2, cap) || resize(&c->fd, 2, cap))
+        resize(&c->result, 8, cap) || resize(&c->file, 4, cap) || resize(&c->call, 2, cap) || resize(&c->fd, 2, cap) ||
+        resize(&l->id, 8, cap))
         return -ENOMEM;
     l->cap = cap;
     return 0;
@@ -250,23 +251,42 @@ uint64_t mr_pfw_process_key(uint64_t host, int64_t pid)
     return mr_mix64(host) ^ mr_mix64((uint64_t)pid + 0x51ed);
 }
 
+/* Times that go back or ahead by more than an hour, in the order of the file. */
+static void note_jump(struct pfw_lane *l, uint64_t start)
+{
+    if (!l->n)
+        return;
+    l->back += start + PFW_JUMP_NS < l->c.start_ns[l->n - 1];
+    if (start <= l->last || start - l->last <= PFW_JUMP_NS)
+        return;
+    l->ahead++;
+    if (start - l->last > l->gap_to - l->gap_from) {
+        l->gap_from = l->last;
+        l->gap_to = start;
+    }
+}
+
+/* First event of a thread: remember who it is. */
+static int begin_lane(struct mr_pfw *im, struct pfw_lane *lane, const struct pfw_facts *f, int64_t pid)
+{
+    lane->process = (uint32_t)pid;
+    uint64_t *at = mr_map_put(&im->host_of, lane->key);
+    if (!at)
+        return -ENOMEM;
+    *at = f->host.p    ? mr_pfw_text_id(im, MR_STR_TEXT, f->host)
+          : f->hhash.p ? mr_pfw_file_by_hash(im, &f->hhash)
+                       : im->no_host;
+    return 0;
+}
+
 static int add_event(struct mr_pfw *im, const struct pfw_line *l, unsigned app_call)
 {
     const struct pfw_facts *f = &l->f;
     int64_t pid = fact_int(&l->pid, 0), tid = fact_int(&l->tid, pid);
     uint64_t host = host_key(im, f);
     struct pfw_lane *lane = lane_get(im, mr_pfw_process_key(host, pid), (uint32_t)tid);
-    if (!lane || lane_room(lane) < 0)
+    if (!lane || lane_room(lane) < 0 || (!lane->n && begin_lane(im, lane, f, pid) < 0))
         return -ENOMEM;
-    if (!lane->n) { /* first event of this thread: remember who it is */
-        lane->process = (uint32_t)pid;
-        uint64_t *at = mr_map_put(&im->host_of, lane->key);
-        if (!at)
-            return -ENOMEM;
-        *at = f->host.p    ? mr_pfw_text_id(im, MR_STR_TEXT, f->host)
-              : f->hhash.p ? mr_pfw_file_by_hash(im, &f->hhash)
-                           : im->no_host;
-    }
     if (im->unit_ns == 0)
         im->unit_ns = mr_pfw_unit_of(&l->ts);
     uint64_t start = mr_pfw_ns(&l->ts, im->unit_ns), dur = mr_pfw_ns(&l->dur, im->unit_ns);
@@ -275,7 +295,6 @@ static int add_event(struct mr_pfw *im, const struct pfw_line *l, unsigned app_c
     struct mr_columns *c = &lane->c;
     uint32_t i = lane->n;
     int64_t fd = fact_int(&f->fd, -1);
-    lane->back += i && start + PFW_JUMP_NS < c->start_ns[i - 1];
     c->start_ns[i] = start;
     c->end_ns[i] = start + dur;
     c->call[i] = (uint16_t)(call ? call : MR_CALL_region);
@@ -284,6 +303,12 @@ static int add_event(struct mr_pfw *im, const struct pfw_line *l, unsigned app_c
     c->fd[i] = call && fd >= 0 && fd < 0xffff ? (uint16_t)(fd + 1) : 0;
     bool is_io = mr_call_get(c->call[i])->layer != MR_LAYER_APP;
     c->file[i] = is_io ? file_id(im, f) : call == MR_CALL_metadata ? 0 : site_id(im, l);
+    int again = mr_pfw_repeats(lane, fact_int(&l->id, -1));
+    if (again) {
+        im->repeated += again > 0;
+        return MR_MIN(again, 0);
+    }
+    note_jump(lane, start);
     bool folded = !app_call && is_folded(l);
     int rc = folded ? unfold(im, l, lane, i) : 0;
     if (rc == 0 && is_io && !folded && f->count.p && fact_int(&f->count, -1) != c->result[i])

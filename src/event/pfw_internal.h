@@ -4,6 +4,7 @@
  *   pfw_shape.c   a line that looks like an earlier one is taken apart by comparing      \  struct pfw_line
  *   pfw_line.c    any other line is parsed member by member                             /
  *   pfw_event.c   a line becomes an event of its thread
+ *   pfw_repeat.c  unless the file had it before
  *   pfw_names.c   texts become ids; hashes are resolved, also by the names in other files
  *   pfw_text.c    values of JSON, numbers and times */
 #ifndef MR_EVENT_PFW_INTERNAL_H
@@ -33,8 +34,12 @@ struct pfw_lane {
     struct mr_columns c;
     uint32_t n, cap, args, args_cap;
     uint64_t first, last;
-    uint32_t back;    /* events that begin more than an hour before the one written before them */
-    uint64_t *folded; /* by call: calls that a line stands for beyond the first; NULL if none */
+    uint32_t back;             /* events that begin more than an hour before the one written before them */
+    uint32_t ahead;            /* events that begin more than an hour after everything written before them */
+    uint64_t gap_from, gap_to; /* the longest of these gaps */
+    uint64_t *id, top_id;      /* by event: its id + 1, 0 none; the largest */
+    struct mr_map seen;        /* contents, once an id came that did not grow */
+    uint64_t *folded;          /* by call: calls that a line stands for beyond the first; NULL if none */
 };
 
 /* What a text meant the last time. */
@@ -51,6 +56,8 @@ struct pfw_shape;
 struct mr_pfw {
     struct mr_arena arena;
     uint64_t skipped_lines;
+    uint64_t repeated;  /* events left out because the file had them before */
+    uint64_t cut_bytes; /* behind the last whole event, where the file ends inside one */
     MR_VEC(struct pfw_lane) lane;
     size_t last_lane;
     struct mr_map lane_of, hash_string, text_string, host_of, rank_of;
@@ -61,6 +68,7 @@ struct mr_pfw {
     struct pfw_shape *shape[PFW_SHAPES]; /* the one used last comes first */
     unsigned shapes, learned;
     struct pfw_memo last_host, last_file, last_site;
+    uint64_t joins;   /* not 0: files with this number and the same process are parts of it */
     const char *note; /* what the source cannot say; static text, NULL none */
 };
 
@@ -165,6 +173,11 @@ uint32_t mr_pfw_file_by_hash(struct mr_pfw *im, const struct pfw_text *h);
 struct pfw_text mr_pfw_own_text(struct mr_pfw *im, struct pfw_text t);
 /* Hands the hashes over to the trace, which may need them for other files. */
 int mr_pfw_keep_names(struct mr_trace *t, struct mr_pfw *im, struct mr_error *err);
+
+/* ---- pfw_repeat.c ---- */
+
+/* 1 if the event that stands behind the last one of the lane is one of them; 0, or -ENOMEM. */
+int mr_pfw_repeats(struct pfw_lane *l, int64_t id);
 
 /* ---- pfw_event.c ---- */
 

@@ -6,6 +6,8 @@
 #include "event/pfw_internal.h"
 #include "base/common.h"
 #include "base/rng.h"
+#include "base/strbuf.h"
+#include "event/trace_internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -195,6 +197,7 @@ static int parse_text(struct mr_pfw *im, const char *data, size_t len)
                 if (behind)
                     rc = mr_pfw_add_line(im, &l);
                 im->skipped_lines += !behind;
+                im->cut_bytes += !behind && !eol ? (uint64_t)(stop - p) : 0;
                 tries -= !behind && tries;
                 stop = behind ? behind : stop;
             }
@@ -222,6 +225,8 @@ void mr_pfw_free(struct mr_pfw *im)
     mr_map_done(&im->rank_of);
     for (size_t i = 0; i < im->lane.n; i++) {
         free(im->lane.item[i].folded);
+        free(im->lane.item[i].id);
+        mr_map_done(&im->lane.item[i].seen);
         keep_lane(NULL, &im->lane.item[i], NULL);
     }
     free(im->lane.item);
@@ -256,16 +261,82 @@ int mr_pfw_parse(const char *data, size_t len, const char *name, struct mr_pfw *
     return 0;
 }
 
+/* A clock that was set: no thread of the process has an event in the gap, and the file is in order otherwise. */
+static bool jumps_ahead(const struct mr_pfw *im, const struct pfw_lane *l)
+{
+    if (!l->ahead || l->ahead > MR_MAX(l->n / 50, 1u))
+        return false;
+    for (size_t i = 0; i < im->lane.n; i++) {
+        const struct pfw_lane *o = &im->lane.item[i];
+        bool meets = o->key == l->key && o->first < l->gap_to && o->last > l->gap_from;
+        for (uint32_t e = 0; meets && e < o->n; e++)
+            if (o->c.start_ns[e] < l->gap_to && o->c.end_ns[e] > l->gap_from)
+                return false;
+    }
+    return true;
+}
+
+static void shift_id(uint32_t *id, uint32_t by)
+{
+    *id += *id ? by : 0;
+}
+
+/* Another file of a process that the trace has: its names come behind those that are known. */
+static int join_names(struct mr_trace *t, struct mr_pfw *im, uint64_t salt)
+{
+    const struct mr_trace_process *p =
+        im->lane.n ? mr_trace_find_process(t, mr_mix64(im->lane.item[0].key ^ salt)) : NULL;
+    if (!p || !p->strings || !im->string.n)
+        return 0;
+    uint32_t by = p->strings - 1;
+    struct mr_trace_string *all = malloc((by + im->string.n) * sizeof(*all));
+    if (!all)
+        return -ENOMEM;
+    memcpy(all, p->string, p->strings * sizeof(*all));
+    memcpy(all + p->strings, im->string.item + 1, (im->string.n - 1) * sizeof(*all));
+    free(im->string.item);
+    im->string.item = all;
+    im->string.n += by;
+    for (size_t i = 0; i < im->lane.n; i++) {
+        struct pfw_lane *l = &im->lane.item[i];
+        for (uint32_t e = 0; e < l->n; e++)
+            shift_id(&l->c.file[e], by);
+        for (uint32_t a = 0; a < l->args; a++) {
+            shift_id(&l->c.arg_key[a], by);
+            if (l->c.arg_type[a] == MR_MORE_TEXT || l->c.arg_type[a] == MR_MORE_FILE2)
+                l->c.arg_value[a] += l->c.arg_value[a] ? by : 0;
+        }
+    }
+    return 0;
+}
+
+/* What the trust block has to know of the file. */
+static int say_limits(struct mr_trace *t, const struct mr_pfw *im, struct mr_error *err)
+{
+    char count[MR_HUMAN_LEN];
+    t->skipped_lines += im->skipped_lines;
+    t->skipped_bytes += im->cut_bytes;
+    for (size_t i = 0; i < im->lane.n; i++) {
+        const struct pfw_lane *l = &im->lane.item[i];
+        t->clock_jumps += l->back && l->back <= MR_MAX(l->n / 50, 1u) ? l->back : 0; /* many: the file is in no order */
+        t->clock_jumps += jumps_ahead(im, l);
+    }
+    int rc = im->note ? mr_trace_note(t, false, err, "%s", im->note) : 0;
+    if (rc == 0 && im->repeated)
+        rc = mr_trace_note(t, false, err, "%s events that a forked process wrote again are counted once",
+                           mr_human_count(im->repeated, count));
+    return rc;
+}
+
 int mr_pfw_join(struct mr_trace *t, struct mr_pfw *im, struct mr_error *err)
 {
-    const uint64_t salt = mr_mix64(t->processes + 1);
-    int rc = 0;
-    t->skipped_lines += im->skipped_lines;
-    rc = im->note ? mr_trace_note(t, false, err, "%s", im->note) : 0;
+    const uint64_t salt = im->joins ? im->joins : mr_mix64(t->processes + 1);
+    int rc = say_limits(t, im, err);
+    if (rc == 0 && im->joins && join_names(t, im, salt) < 0)
+        rc = mr_error_set(err, -ENOMEM, "cannot load names");
     for (size_t i = 0; i < im->lane.n; i++) {
         struct pfw_lane *l = &im->lane.item[i];
         int kept = keep_lane(t, l, err);
-        t->clock_jumps += l->back && l->back < l->n / 50 ? l->back : 0; /* many: the file is in no order */
         rc = rc ? rc : kept;
         if (rc == 0)
             rc = lane_to_chunk(t, salt, im, l, err);

@@ -45,7 +45,9 @@ struct input {
     char *segments; /* text of DXT beside the counters of `data` */
     size_t segments_len;
     uint64_t skipped_bytes;
-    int rc; /* of loading it, and why */
+    bool cut;        /* gzip that ends too early */
+    bool unfinished; /* own: its collector has not ended it */
+    int rc;          /* of loading it, and why */
     struct mr_error err;
 };
 
@@ -108,6 +110,22 @@ static bool is_unfinished(const char *path)
     return snprintf(spool, sizeof(spool), "%s.spool", path) < (int)sizeof(spool) && lstat(spool, &st) == 0;
 }
 
+/* True if there are events that the collector has not written to the trace. */
+static bool has_rings(const char *path)
+{
+    char spool[4096];
+    bool found = false;
+    snprintf(spool, sizeof(spool), "%s.spool", path);
+    DIR *d = opendir(spool);
+    for (const struct dirent *e; d && !found && (e = readdir(d));) {
+        size_t n = strlen(e->d_name);
+        found = n > 5 && !strcmp(e->d_name + n - 5, ".ring");
+    }
+    if (d)
+        closedir(d);
+    return found;
+}
+
 /* Opens a file. With a size limit two files alternate: between two turns the file may be missing or empty for a
  * moment. */
 static int open_file(const char *path, struct stat *st)
@@ -154,7 +172,7 @@ static int decompress(struct input *in)
     size_t n = 0;
     if (in->len < 2 || in->data[0] != 0x1f || in->data[1] != 0x8b)
         return 0;
-    int rc = mr_trace_gunzip(in->data, in->len, in->path, &text, &n, &in->skipped_bytes, &in->err);
+    int rc = mr_trace_gunzip(in->data, in->len, in->path, &text, &n, &in->skipped_bytes, &in->cut, &in->err);
     if (rc == 0)
         take(in, text, n, false);
     return rc;
@@ -275,7 +293,16 @@ static int join(struct mr_trace *t, struct input *in, struct mr_error *err)
     t->sources = s;
     t->file_bytes += in->bytes;
     t->skipped_bytes += in->skipped_bytes;
-    return join_content(t, in, err);
+    uint64_t before = t->skipped_bytes;
+    int rc = join_content(t, in, err);
+    if (in->cut && t->skipped_bytes == before) /* cut off between two events */
+        t->skipped_bytes++;
+    t->unfinished |= in->unfinished;
+    if (rc == 0 && in->unfinished)
+        rc = mr_trace_note(t, true, err,
+                           "the trace has no end: the program still runs, or was killed ('millrace recover' adds what "
+                           "it had not written yet)");
+    return rc;
 }
 
 static void content_done(struct input *in)
@@ -442,7 +469,7 @@ static int list_below(struct inputs *all, const char *path, struct mr_error *err
         free(entry);
     if (rc == 0 && runs > 1) {
         rc = mr_error_plain(err, MR_E_FORMAT, "the folder '%s' holds %d runs", path, runs);
-        mr_error_hint(err, "name one, as '%s', or compare them: millrace compare", first);
+        mr_error_hint(err, "name one, as '%s'; 'millrace compare' takes the folder as one side", first);
     } else if (rc == 0 && !found) {
         rc = mr_error_plain(err, MR_E_FORMAT, "the folder '%s' holds no traces, nor do its subfolders", path);
         mr_error_hint(err, "traces end in .mrt, .pfw, .dxt, .darshan or .pt.trace.json, also with .gz");
@@ -478,7 +505,10 @@ static int list(struct inputs *all, const char *path, struct mr_error *err)
     if (S_ISDIR(st.st_mode))
         return list_folder(all, path, err);
     int rc = input_add(all, path, &st, false, err);
-    return rc || !unfinished ? rc : list_older(all, path, err);
+    if (rc || !unfinished)
+        return rc;
+    all->item[all->n - 1].unfinished = has_rings(path);
+    return list_older(all, path, err);
 }
 
 /* A file of a folder that is no trace, or was cut off in its first bytes, is skipped with a warning; if all of them

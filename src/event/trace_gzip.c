@@ -29,7 +29,7 @@ static bool all_zero(const uint8_t *p, size_t n)
 /* All members of a gzip file. Of a truncated file what was whole is kept; after damage decoding resumes at the next
  * member. Adds to *skipped the compressed bytes passed over; padding with zeros is no damage. */
 static int gunzip_damaged(const uint8_t *data, size_t len, const char *name, char **out, size_t *out_len,
-                          uint64_t *skipped, struct mr_error *err)
+                          uint64_t *skipped, bool *cut, struct mr_error *err)
 {
     size_t cap = MR_MAX(len * 8, (size_t)65536), n = 0, used = 0;
     char *text = malloc(cap);
@@ -73,7 +73,8 @@ static int gunzip_damaged(const uint8_t *data, size_t len, const char *name, cha
             text[n++] = '\n'; /* the line that was cut off ends here */
     }
     inflateEnd(&z);
-    if (rc == 0 && n && used == len && (state == Z_OK || state == Z_BUF_ERROR))
+    *cut = rc == 0 && n && used == len && (state == Z_OK || state == Z_BUF_ERROR);
+    if (*cut)
         mr_log(MR_LOG_WARN, "'%s' is truncated: what followed its last whole line is lost", name);
     if (rc == 0 && !n && state != Z_STREAM_END)
         rc = mr_error_plain(err, MR_E_FORMAT, "'%s' is not a valid gzip file", name);
@@ -137,7 +138,9 @@ static int gunzip_fast(const uint8_t *data, size_t len, char **out, size_t *out_
 }
 
 int mr_trace_gunzip(const uint8_t *data, size_t len, const char *name, char **out, size_t *out_len, uint64_t *skipped,
-                    struct mr_error *err)
+                    bool *cut, struct mr_error *err)
 {
-    return gunzip_fast(data, len, out, out_len) == 0 ? 0 : gunzip_damaged(data, len, name, out, out_len, skipped, err);
+    *cut = false;
+    return gunzip_fast(data, len, out, out_len) == 0 ? 0
+                                                     : gunzip_damaged(data, len, name, out, out_len, skipped, cut, err);
 }

@@ -23,10 +23,10 @@ int mr_trace_add_mrt(struct mr_trace *t, const uint8_t *data, size_t len, const 
 /* Adds the entries of a block MR_MRT_MOUNTS to the node of its process; entries it has already are left out. */
 int mr_trace_add_mounts(struct mr_trace *t, const struct mr_mrt_view *v, struct mr_error *err);
 /* All members of a gzip file, in memory from malloc. A cut end keeps what was whole; behind damage reading continues at
- * the next member. Adds to *skipped the compressed bytes passed over. MR_E_FORMAT if nothing could be read, MR_E_LIMIT
- * beyond 64 GiB. */
+ * the next member. Adds to *skipped the compressed bytes passed over; *cut tells of a cut end. MR_E_FORMAT if nothing
+ * could be read, MR_E_LIMIT beyond 64 GiB. */
 int mr_trace_gunzip(const uint8_t *data, size_t len, const char *name, char **out, size_t *out_len, uint64_t *skipped,
-                    struct mr_error *err);
+                    bool *cut, struct mr_error *err);
 
 /* A binary log of Darshan, and what Darshan's own programs print about it: counters, and segments where it has them
  * (NULL else). Both from malloc. */

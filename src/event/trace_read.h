@@ -94,7 +94,9 @@ struct mr_trace {
     uint64_t recorded; /* events that size-limited files had in total; 0 unknown */
     uint64_t gone;     /* events recorded that are no longer in the file: size limit, damage */
     uint32_t unended; /* own files without their end: cut off, still being written, or of processes without collector */
-    uint64_t clock_jumps; /* imported: events an hour before their predecessors */
+    bool unfinished; /* a file is still being written, its collector was killed, or a log was cut off: a note says which
+                      */
+    uint64_t clock_jumps; /* imported: events an hour before their predecessors, gaps of an hour in all threads */
     uint64_t first_ns, last_ns;
     struct mr_counter_log *counters; /* event/counters.h: of Darshan's counters; NULL: none */
     struct mr_darshan *darshan;      /* their reader */

@@ -63,6 +63,11 @@ static const char *missing(struct mr_advice *a)
     if (t->cut && t->recorded > t->events)
         return mr_say(a, "the rest of the trace: %s of at least %s events", mr_say_count(a, (double)t->events),
                       mr_say_count(a, (double)t->recorded));
+    if ((t->cut && !t->gone) || t->unfinished) /* nobody knows how much it is */
+        return mr_say(a, "the rest of the trace, behind %s %s", mr_say_count(a, (double)t->events),
+                      mr_plural(t->events, "event", "events"));
+    if (t->clock_jump)
+        return "times that can be relied on: the clock jumped by more than an hour";
     if (all > 0 && (double)(t->lost + t->gone) > LOST_SHARE * all)
         return mr_say(a, "%s events that were lost", mr_say_count(a, (double)(t->lost + t->gone)));
     return NULL;
@@ -273,9 +278,10 @@ static int counters_verdict(struct mr_advice *a)
                              .stall_share = NAN,
                              .stall_s = NAN,
                              .storage_limit_bytes_per_s = NAN};
-    if (!(run > 0) || !has_counters(c)) {
+    bool cut = !mr_trust_complete(&a->x->trust);
+    if (cut || !(run > 0) || !has_counters(c)) {
         v->verdict = MR_VERDICT_INCOMPLETE;
-        v->missing = run > 0 ? "counters of POSIX, MPI-IO or stdio" : "the run time";
+        v->missing = cut ? "the rest of the log" : run > 0 ? "counters of POSIX, MPI-IO or stdio" : "the run time";
         v->line[0] = mr_say(a, "Incomplete. Missing: %s.", v->missing);
     } else {
         const char *part =

@@ -266,6 +266,7 @@ static int explain(struct explain_job *j, struct mr_error *err)
     rc = rc ? rc : mr_explain_facts(j);
     rc = rc ? rc : mr_explain_counters(j);
     rc = rc ? rc : mr_explain_trust(j);
+    j->x->trust.unfinished = j->t->unfinished;
     return rc ? mr_error_set(err, rc, "cannot explain the trace") : 0;
 }
 

@@ -314,10 +314,17 @@ struct mr_explain_trust {
     uint32_t ranks_missing;                                  /* of the world the ranks name */
     double clock_offset_s, clock_residual_s, overhead_share; /* NAN unknown */
     bool cut, clock_jump;
+    bool unfinished;              /* the trace is still being written, or was cut off: a note says which */
     uint8_t blind;                /* enum mr_blind */
     struct mr_explain_note *note; /* limits of the source ("counters only: no stall can be computed"), doubts */
     size_t notes;
 };
+
+/* Everything that was recorded is there, as far as the trace tells. */
+static inline bool mr_trust_complete(const struct mr_explain_trust *t)
+{
+    return !t->cut && !t->lost && !t->ranks_missing && !t->unfinished;
+}
 
 enum mr_severity { MR_SEVERITY_NOTE, MR_SEVERITY_MINOR, MR_SEVERITY_MAJOR, MR_SEVERITY_CRITICAL };
 const char *mr_severity_name(enum mr_severity s); /* "note", "minor", "major", "critical" */

@@ -31,9 +31,7 @@ static void put_trust(struct mr_page *p)
 {
     const struct mr_explain_trust *t = &p->x->trust;
     mr_strbuf_puts(p->b, "<h3>The trace</h3><dl class=\"kv\"><dt>trace</dt><dd>");
-    mr_strbuf_puts(p->b, t->cut                                   ? "<b>cut off</b>"
-                         : t->lost || t->gone || t->ranks_missing ? "incomplete"
-                                                                  : "complete");
+    mr_strbuf_puts(p->b, t->cut ? "<b>cut off</b>" : !mr_trust_complete(t) || t->gone ? "incomplete" : "complete");
     mr_strbuf_puts(p->b, "</dd>");
     put_pair(p, "events", MR_UNIT_COUNT, (double)t->events);
     put_pair(p, "events lost", MR_UNIT_COUNT, (double)t->lost);

@@ -143,9 +143,8 @@ static void put_findings(struct mr_out *o, const struct mr_explanation *x)
 static void put_trust(struct mr_out *o, const struct mr_explanation *x)
 {
     const struct mr_explain_trust *t = &x->trust;
-    mr_out_format(o, "\"trust\":{\"complete\":%s,\"cut\":%s,\"clock_jump\":%s",
-                  !t->cut && !t->lost && !t->ranks_missing ? "true" : "false", t->cut ? "true" : "false",
-                  t->clock_jump ? "true" : "false");
+    mr_out_format(o, "\"trust\":{\"complete\":%s,\"cut\":%s,\"clock_jump\":%s", mr_trust_complete(t) ? "true" : "false",
+                  t->cut ? "true" : "false", t->clock_jump ? "true" : "false");
     member_count(o, "events", t->events);
     member_count(o, "lost_events", t->lost);
     member_count(o, "gone_events", t->gone);

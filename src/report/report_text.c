@@ -416,7 +416,7 @@ static void put_trust(const struct mr_explanation *x, const struct mr_report_tex
     const struct mr_explain_trust *t = &x->trust;
     char count[MR_HUMAN_LEN];
     mr_strbuf_printf(out, "\n%sTRUST%s  ", bold(how), plain(how));
-    if (t->cut || t->lost || t->ranks_missing)
+    if (!mr_trust_complete(t))
         mr_strbuf_printf(out, "the trace is not complete: %s events", mr_human_count(t->events, count));
     else if (x->facts.counters_only)
         mr_strbuf_printf(out, "counters of %s %s", mr_human_count(x->all_files, count),

@@ -32,6 +32,46 @@ cp t.mrt damaged.mrt; head -c 64 /dev/zero | dd of=damaged.mrt bs=1 seek=$((n / 
 report 6 damaged.mrt; said "cut off"
 expect 6 "$MILLRACE" check damaged.mrt --limit 'duration_s > 0'
 
+# ---- the same of other tools' files: nothing in them says how long they were ----
+python3 - <<'P'
+import gzip, json
+t = 1700000000000000
+def span(i, cat, name, at, dur): return {"id": i, "name": name, "cat": cat, "pid": 7, "tid": 7, "ph": "X", "ts": t + at, "dur": dur}
+loop = [e for s in range(20) for e in (span(2 * s + 1, "data_stall", "next", 25000 * s, 5000), span(2 * s + 2, "compute", "compute", 25000 * s + 5000, 20000))]
+text = "[\n" + "".join(json.dumps(e) + "\n" for e in loop)
+open("whole.pfw", "w").write(text + "]\n"), open("open.pfw", "w").write(text) # without its bracket, as killed programs leave it
+open("whole.pfw.gz", "wb").write(gzip.compress(text.encode()))
+ops = [{"ph": "X", "cat": c, "name": n, "pid": 9, "tid": 9, "ts": 1000.5 + 25000 * s + a, "dur": d} for s in range(20)
+       for c, n, a, d in (("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 0, 5000), ("cpu_op", "aten::mm", 6000, 18000))]
+json.dump({"schemaVersion": 1, "deviceProperties": [], "baseTimeNanoseconds": t * 1000, "traceEvents": ops}, open("whole.pt.trace.json", "w"), indent=1)
+open("whole.csv", "w").write("node,epoch,start,end,duration,pid,thread,name\n" + "".join(f"n1,0,{s}.25,{s}.75,0.5,1,1,snippet\n" for s in range(1, 20)))
+open("whole.dxt", "w").write("# darshan log version: 3.41\n# start_time: 1700000000\n# nprocs: 1\n# run time: 9\n# DXT, file_id: 1, file_name: /d/a\n"
+    "# DXT, rank: 0, hostname: n1\n# DXT, write_count: 0, read_count: 16\n# Module    Rank  Wt/Rd  Segment          Offset       Length    Start(s)      End(s)\n"
+    + "".join(f" X_POSIX       0   read {s:8} {s * 4096:15} {4096:12} {s * .1:11.4f} {s * .1 + .05:11.4f}\n" for s in range(16)))
+row = lambda r, c, v: f"POSIX\t{r}\t{77 + r}\tPOSIX_{c}\t{v}\t/d/f{r}\t/d\text4\n"
+open("whole.txt", "w").write("# darshan log version: 3.41\n# nprocs: 2\n# run time: 9\n# start_time: 1700000000\n" + "".join(
+    row(r, c, v) for r in range(2) for c, v in (("OPENS", 1), ("READS", 64), ("BYTES_READ", 65536), ("F_READ_TIME", 2.5), ("F_META_TIME", 0.1), ("F_VARIANCE_RANK_BYTES", 0))))
+P
+for f in whole.pfw open.pfw whole.pfw.gz whole.pt.trace.json whole.csv whole.dxt whole.txt; do
+    report 0 $f; quiet "not complete"; quiet "cut off"
+    n=$(stat -c %s $f)
+    for part in 92 70; do
+        head -c $((n * part / 100)) $f >cut.$f
+        report 6 cut.$f; said "cut off"; quiet "trace complete"; quiet "Healthy"; quiet "Input-bound"
+        report 6 --json cut.$f; python3 -c 'import json; d = json.load(open("out")); assert d["verdict"]["class"] == "incomplete" and not d["trust"]["complete"]' || fail "json of cut $f"
+        expect 6 "$MILLRACE" check cut.$f --limit 'duration_s >= 0'
+    done
+done
+head -c 1100 whole.txt | head -n -1 >cut.txt; report 6 cut.txt; said "in the record of '/d/f1'" # between two lines
+head -n -3 whole.dxt >cut.dxt; report 6 cut.dxt; said "trace is cut off: 13 of at least 16 events"
+
+# ---- its collector was killed ----
+"$MILLRACE" -q trace --no-python -o live.mrt -- sh -c 'cat reads.py >/dev/null; sleep 4' >/dev/null 2>&1 & tracer=$!
+for i in $(seq 100); do [ -d live.mrt.spool ] && ls live.mrt.spool/ | grep -q ring && break; sleep 0.1; done
+sleep 0.5; kill -9 $tracer; wait $tracer 2>/dev/null || :
+have=0; "$MILLRACE" report live.mrt >out 2>err || have=$?
+[ $have = 4 ] || { [ $have = 6 ] && grep -q "the trace has no end" out && ! grep -q "trace complete" out; } || { cat out err; fail "an unfinished trace: $have"; }
+
 # ---- no trace at all ----
 printf 'hello\n' >text.txt; report 4 text.txt; said "is not a trace"
 head -c 5000 /dev/urandom >noise.mrt; report 4 noise.mrt
@@ -125,4 +165,15 @@ with open("jump.pfw", "w") as f:
 P
 report 0 jump.pfw --json
 python3 -c 'import json; d = json.load(open("out")); assert d["trust"]["clock_jump"], d["trust"]' || fail "clock jump: $(cat out)"
+# a jump ahead that lasts: the day between is not computing
+python3 - <<'P'
+import json
+with open("ahead.pfw", "w") as f:
+    f.write("[\n")
+    for s in range(30):
+        t = 1700000000000000 + s * 25000 + (86400 * 10**6 if s > 20 else 0)
+        for cat, at, dur in (("data_stall", 0, 5000), ("compute", 5000, 20000)):
+            f.write(json.dumps({"id": s, "name": cat, "cat": cat, "pid": 1, "tid": 1, "ph": "X", "ts": t + at, "dur": dur}) + "\n")
+P
+report 0 ahead.pfw; said "Incomplete. Missing: times that can be relied on"; said "the clock jumped"
 echo "bad input: ok"

@@ -389,6 +389,30 @@ static void pfw_ranks_of_other_lines_and_files(void **state)
     mr_trace_free(t);
 }
 
+/* Buffers that a fork copied are written by parent and child; equal calls of one microsecond are two calls. */
+static void pfw_events_written_twice_count_once(void **state)
+{
+    struct mr_strbuf s = {0};
+    (void)state;
+    for (int copy = 0; copy < 3; copy++)
+        for (int i = 0; i < 5; i++) /* the last two differ by their ids alone */
+            mr_strbuf_printf(&s,
+                             "{\"id\":\"%d\",\"name\":\"get\",\"cat\":\"storage\",\"pid\":\"0\",\"tid\":\"3\",\"ts\":"
+                             "\"%d\",\"dur\":\"2\",\"ph\":\"X\",\"args\":{\"hostname\":\"a\"}}\n",
+                             i, 1700000 + MR_MIN(i, 3) * 10);
+    struct mr_trace *t = import(s.text, mr_pfw_import);
+    assert_int_equal(t->events, 5);
+    assert_int_equal(t->notes, 1);
+    assert_non_null(strstr(t->note[0].text, "10 events that a forked process wrote again"));
+    mr_trace_free(t);
+    mr_strbuf_done(&s);
+    t = import("{\"id\":0,\"name\":\"a\",\"cat\":\"x\",\"pid\":1,\"tid\":1,\"ts\":5,\"dur\":0,\"ph\":\"X\"}\n"
+               "{\"id\":0,\"name\":\"a\",\"cat\":\"x\",\"pid\":1,\"tid\":1,\"ts\":5,\"dur\":0,\"ph\":\"X\"}\n",
+               mr_pfw_import);
+    assert_int_equal(t->events, 2); /* ids that are all the same tell nothing */
+    mr_trace_free(t);
+}
+
 static void dxt_text_of_two_ranks(void **state)
 {
     struct mr_event_batch b = {0};
@@ -500,6 +524,7 @@ int main(void)
         cmocka_unit_test(pfw_results_are_numbers_however_written),
         cmocka_unit_test(pfw_processes_have_their_ranks),
         cmocka_unit_test(pfw_ranks_of_other_lines_and_files),
+        cmocka_unit_test(pfw_events_written_twice_count_once),
         cmocka_unit_test(dxt_text_of_two_ranks),
         cmocka_unit_test(dxt_text_of_every_version),
         cmocka_unit_test(dxt_logs_of_several_processes_stay_apart),

@@ -1,6 +1,7 @@
 /* Spans of other tools: torch.profiler's JSON with steps, waits, kernels and idle time of the accelerator; TimeLogger's
  * CSV with its columns in any order. */
 #include "base/common.h"
+#include "base/strbuf.h"
 #include "event/trace_read.h"
 
 #include <setjmp.h>
@@ -87,8 +88,53 @@ static void cut_profile_keeps_what_is_whole(void **state)
     (void)state;
     struct mr_trace *t = load(CORPUS "kineto/cut.json");
     assert_int_equal(t->skipped_lines, 1);
+    assert_true(t->skipped_bytes > 0);
     assert_in_range(sum_of(t, "data_loader.DataLoader.next").n, 1, 3);
     mr_trace_free(t);
+}
+
+/* One cycle of a profiler with a schedule: `steps` steps of 10 ms from `at_us`, and the call that finds no more. */
+static void put_cycle(struct mr_strbuf *s, unsigned at_us, unsigned steps, bool end)
+{
+    static const char head[] = "{\"schemaVersion\":1,\"deviceProperties\":[],\"host_name\":\"n1\","
+                               "\"baseTimeNanoseconds\":1700000000000000000,\"traceEvents\":[\n";
+    static const char span[] =
+        "%s{\"ph\":\"X\",\"cat\":\"%s\",\"name\":\"%s\",\"pid\":7,\"tid\":7,\"ts\":%u,\"dur\":%u}\n";
+    static const char next[] = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__";
+    mr_strbuf_puts(s, head);
+    for (unsigned i = 0; i < steps; i++) {
+        mr_strbuf_printf(s, span, i ? "," : "", "cpu_op", "aten::mm", at_us + 10000 * i + 4000, 5000);
+        mr_strbuf_printf(s, span, ",", "user_annotation", next, at_us + 10000 * i, 3000);
+    }
+    if (end) { /* the next iterator draws its seed */
+        mr_strbuf_printf(s, span, ",", "user_annotation", next, at_us + 10000 * steps, 2000);
+        mr_strbuf_printf(s, span, ",", "cpu_op", "aten::random_", at_us + 10000 * steps + 2500, 10);
+    }
+    mr_strbuf_puts(s, "]}\n");
+}
+
+static void profiler_cycles_are_one_process_and_ends_no_steps(void **state)
+{
+    struct mr_strbuf a = {0}, b = {0};
+    struct mr_trace *t;
+    (void)state;
+    put_cycle(&a, 1000, 3, false);
+    put_cycle(&b, 500000, 4, true);
+    assert_int_equal(mr_trace_create(&t, NULL), 0);
+    assert_int_equal(mr_trace_add_memory(t, a.text, a.len, "a", NULL), 0);
+    assert_int_equal(mr_trace_add_memory(t, b.text, b.len, "b", NULL), 0);
+    assert_int_equal(mr_trace_finish(t, NULL), 0);
+    assert_int_equal(t->processes, 1);
+    assert_int_equal(sum_of(t, "data_loader.DataLoader.next").n, 7);
+    assert_int_equal(sum_of(t, "cpu_op.aten::mm").n, 7); /* the names of both files */
+    assert_int_equal(sum_of(t, "cpu_op.aten::random_").n, 1);
+    struct sum end = sum_of(t, "data_loader.DataLoader.end"); /* of the first file, and of the loader */
+    assert_int_equal(end.n, 2);
+    assert_int_equal(end.dur_ns, 2000000);
+    assert_int_equal(end.first_ns, 1700000000000000000ull + 30000000); /* when its last event ended */
+    mr_trace_free(t);
+    mr_strbuf_done(&a);
+    mr_strbuf_done(&b);
 }
 
 static void timelogger_snippets(void **state)
@@ -134,6 +180,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(profiler_has_waits_steps_and_idle),
         cmocka_unit_test(cut_profile_keeps_what_is_whole),
+        cmocka_unit_test(profiler_cycles_are_one_process_and_ends_no_steps),
         cmocka_unit_test(timelogger_snippets),
         cmocka_unit_test(other_files_are_neither),
     };
