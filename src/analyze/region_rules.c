@@ -79,6 +79,14 @@ static const struct {
     {"startup",     "*",                    MR_ROLE_STARTUP, NO},
     {"accelerator", "idle",                 MR_ROLE_ACCELERATOR_IDLE, NO},
     {"accelerator", "collective",           MR_ROLE_ACCELERATOR_COLLECTIVE, NO},
+    /* operators, kernels and stacks of torch.profiler: not named by the program, and no spans of a loader */
+    {"cpu_op",      "*",                    MR_ROLE_INSIDE, NO},
+    {"python_function", "*",                MR_ROLE_INSIDE, NO},
+    {"cuda_runtime", "*",                   MR_ROLE_INSIDE, NO},
+    {"cuda_driver", "*",                    MR_ROLE_INSIDE, NO},
+    {"kernel",      "*",                    MR_ROLE_INSIDE, NO},
+    {"gpu_*",       "*",                    MR_ROLE_INSIDE, NO},
+    {"overhead",    "*",                    MR_ROLE_INSIDE, NO},
     /* TensorFlow, Grain */
     {"data_loader", "*Iterator.end",        MR_ROLE_END, NO},
     {"data_loader", "grain.DataLoader.end", MR_ROLE_END, NO},

@@ -139,12 +139,27 @@ static bool wants_colour(void)
 static const char *next_command(const struct report_options *o, const struct mr_explanation *x, struct mr_arena *a)
 {
     char word[4200];
+    struct mr_strbuf paths = {0};
     if (!o->trace.n || o->anonymous)
         return NULL;
-    const char *path = mr_shell_word(o->trace.item[0], word, sizeof word);
-    if (x->findings)
-        return mr_arena_printf(a, "millrace report %s --explain %s", path, x->finding[0].id);
-    return mr_arena_printf(a, "millrace report %s --tables", path);
+    for (unsigned i = 0; i < o->trace.n; i++)
+        mr_strbuf_printf(&paths, " %s", mr_shell_word(o->trace.item[i], word, sizeof word));
+    bool quiet = x->findings && mr_report_shown(x) == 0; /* notes about a run that is fine */
+    bool why = x->facts.has_steps && !x->facts.own_run && x->verdict.verdict == MR_VERDICT_INPUT &&
+               x->verdict.cause == MR_STALL_UNKNOWN;
+    const char *next = NULL;
+    if (why && !x->findings)
+        next = "millrace trace -o run.mrt -- python train.py    # sees workers and I/O";
+    else if (x->findings && !quiet)
+        next = mr_arena_printf(a, "millrace report%s --explain %s", paths.text, x->finding[0].id);
+    else
+        next = mr_arena_printf(a, "millrace report%s %s", paths.text,
+                               quiet                                     ? "--all"
+                               : !x->facts.has_steps && x->snippets      ? "--html report.html"
+                               : !x->facts.has_steps || x->facts.own_run ? "--tables"
+                                                                         : "--html report.html");
+    mr_strbuf_done(&paths);
+    return next;
 }
 
 static int print_screen(const struct report_options *o, const struct mr_explanation *x, struct mr_arena *a,
@@ -203,8 +218,18 @@ static int open_trace(struct report *r, const atomic_bool *stop, struct mr_error
     return rc ? rc : mr_clock_align(r->t, err);
 }
 
+/* What the report is of. */
+static const char *sources(const struct report_options *o, struct mr_arena *a)
+{
+    const char *first = o->trace.item[0];
+    if (o->trace.n < 2)
+        return first;
+    return o->trace.n == 2 ? mr_arena_printf(a, "%s, %s", first, o->trace.item[1])
+                           : mr_arena_printf(a, "%s and %u others", first, o->trace.n - 1);
+}
+
 static int explain(struct report *r, const struct mr_summary_options *filters, const atomic_bool *stop,
-                   struct mr_error *err)
+                   struct mr_arena *a, struct mr_error *err)
 {
     struct mr_explain_options opt = {.threads = filters->threads,
                                      .rank = filters->rank,
@@ -212,9 +237,9 @@ static int explain(struct report *r, const struct mr_summary_options *filters, c
                                      .step_to = filters->step_to,
                                      .from_ns = filters->from_ns,
                                      .to_ns = filters->to_ns,
-                                     .source = r->o->trace.item[0],
+                                     .source = sources(r->o, a),
                                      .workload = mr_report_run_workload_name(r->run),
-                                     .pictures = *r->o->html || *r->o->csv,
+                                     .pictures = *r->o->html || *r->o->csv || !r->t->sees, /* spans are all there is */
                                      .stop = stop};
     int rc = mr_explain(r->t, &opt, &r->x, err);
     if (!rc)
@@ -319,7 +344,7 @@ static int report_run(struct mr_command_ctx *ctx, struct mr_error *err)
     if (rc == 0 && !has_filter(o)) /* a part of a run has no figures of its own */
         rc = mr_report_run_open(o->trace.item[0], r.t, ctx->arena, &r.run, err);
     if (rc == 0 && !*o->path)
-        rc = explain(&r, &filters, ctx->stop, err);
+        rc = explain(&r, &filters, ctx->stop, ctx->arena, err);
     bool none = rc == 0 && r.t->events && (r.s ? !r.s->events : has_filter(o) && !*o->path && !left(r.x, o));
     if (none)
         mr_log(MR_LOG_WARN, "no event of %llu matches%s", (unsigned long long)r.t->events,

@@ -317,6 +317,7 @@ int mr_dxt_import(struct mr_trace *t, const char *data, size_t len, const char *
     void *left[] = {d.c.start_ns, d.c.end_ns, d.c.offset, d.c.result, d.c.file, d.c.call, d.c.fd};
     for (size_t i = 0; i < MR_ARRAY_LEN(left); i++)
         free(left[i]);
+    t->sees |= d.any ? MR_SEES_DATA : 0;
     if (!rc && !last && d.any)
         last =
             mr_trace_note(t, false, err,

@@ -250,6 +250,7 @@ int mr_pfw_parse(const char *data, size_t len, const char *name, struct mr_pfw *
     struct mr_pfw *im = mr_pfw_create();
     int rc = -ENOMEM;
     if (im) {
+        im->sees = MR_SEES_DATA | MR_SEES_METADATA;
         rc = parse_text(im, data, len);
         mr_pfw_end_text(im);
     }
@@ -314,6 +315,7 @@ static int join_names(struct mr_trace *t, struct mr_pfw *im, uint64_t salt)
 static int say_limits(struct mr_trace *t, const struct mr_pfw *im, struct mr_error *err)
 {
     char count[MR_HUMAN_LEN];
+    t->sees |= im->sees;
     t->skipped_lines += im->skipped_lines;
     t->skipped_bytes += im->cut_bytes;
     for (size_t i = 0; i < im->lane.n; i++) {

@@ -161,6 +161,7 @@ int mr_trace_add_mrt(struct mr_trace *t, const uint8_t *data, size_t len, const 
         default: break;
         }
     t->unended += !scan.had_footer;
+    t->sees |= MR_SEES_DATA | MR_SEES_METADATA | MR_SEES_OTHERS;
     mr_mrt_scan_done(&scan);
     if (rc < 0)
         mr_error_context(err, "in trace '%s'", name);

@@ -79,6 +79,13 @@ struct mr_trace_note {
     bool serious;     /* a figure may be wrong because of it */
 };
 
+/* What the sources of a trace record at all: of the rest nothing is known, which is not the same as nothing. */
+enum mr_trace_sees {
+    MR_SEES_DATA = 1,     /* reads and writes of files */
+    MR_SEES_METADATA = 2, /* open, stat, readdir ... */
+    MR_SEES_OTHERS = 4,   /* pipes, sockets, waits for processes */
+};
+
 struct mr_trace {
     struct mr_trace_process *process;
     size_t processes, process_cap;
@@ -97,6 +104,7 @@ struct mr_trace {
     bool unfinished; /* a file is still being written, its collector was killed, or a log was cut off: a note says which
                       */
     uint64_t clock_jumps; /* imported: events an hour before their predecessors, gaps of an hour in all threads */
+    unsigned sees;        /* enum mr_trace_sees, of all sources together */
     uint64_t first_ns, last_ns;
     struct mr_counter_log *counters; /* event/counters.h: of Darshan's counters; NULL: none */
     struct mr_darshan *darshan;      /* their reader */

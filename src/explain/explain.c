@@ -222,6 +222,24 @@ static int read_run(struct explain_job *j, struct mr_error *err)
     return 0;
 }
 
+/* Wait classes of which no call was seen because the source, or this trace, has none at all. */
+static unsigned unseen_waits(const struct explain_job *j)
+{
+    static const unsigned needs[] = {[MR_WAIT_STORAGE] = MR_SEES_DATA,
+                                     [MR_WAIT_PAGE_CACHE] = MR_SEES_DATA,
+                                     [MR_WAIT_METADATA] = MR_SEES_METADATA,
+                                     [MR_WAIT_IPC] = MR_SEES_OTHERS,
+                                     [MR_WAIT_NETWORK] = MR_SEES_OTHERS};
+    unsigned unseen = 0;
+    uint64_t any = 0;
+    for (unsigned c = 0; c < MR_WAIT_CLASS_COUNT; c++)
+        any |= j->x->wait[c];
+    for (unsigned c = 0; c < MR_WAIT_CLASS_COUNT; c++)
+        if (!j->x->wait[c] && (!any || !(j->t->sees & needs[c])))
+            unseen |= 1u << c;
+    return unseen;
+}
+
 static int explain(struct explain_job *j, struct mr_error *err)
 {
     int rc = mr_explain_gather_names(j);
@@ -267,6 +285,7 @@ static int explain(struct explain_job *j, struct mr_error *err)
     rc = rc ? rc : mr_explain_counters(j);
     rc = rc ? rc : mr_explain_trust(j);
     j->x->trust.unfinished = j->t->unfinished;
+    j->x->unseen_waits = unseen_waits(j);
     return rc ? mr_error_set(err, rc, "cannot explain the trace") : 0;
 }
 

@@ -19,6 +19,7 @@
 #include "event/counters.h"
 #include "event/trace_read.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -422,6 +423,7 @@ struct mr_explanation {
     struct mr_silence *silence;
     size_t silences;
     struct mr_verdict verdict;
+    unsigned unseen_waits; /* bit by wait class: the source does not record such calls */
 };
 
 struct mr_explain_options {
@@ -445,5 +447,12 @@ int mr_advise(struct mr_explanation *x, struct mr_error *err);
  * fire. MR_E_USAGE for an id that no rule has. The caller frees. */
 int mr_advise_text(const struct mr_explanation *x, const char *id, char **out, struct mr_error *err);
 void mr_explanation_free(struct mr_explanation *x);
+
+/* A wait of the explanation in seconds; NAN where the source does not record such calls. */
+static inline double mr_wait_s(const struct mr_explanation *x, unsigned wait_class)
+{
+    bool known = x->wait[wait_class] != MR_TIME_UNKNOWN && !(x->unseen_waits >> wait_class & 1);
+    return known ? (double)x->wait[wait_class] / 1e9 : (double)NAN;
+}
 
 #endif

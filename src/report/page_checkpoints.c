@@ -87,14 +87,15 @@ static void put_row(struct mr_page *p, const struct mr_explain_checkpoint *k)
                      k->is_load ? "restore" : "save");
     mr_html_cell(p->b, MR_UNIT_SECONDS, (double)k->start_ns / 1e9);
     mr_html_cell(p->b, MR_UNIT_SECONDS, blocked);
-    mr_html_cell(p->b, MR_UNIT_SECONDS, mr_ns_to_s(k->write_ns));
-    mr_html_cell(p->b, MR_UNIT_SECONDS, mr_ns_to_s(k->fsync_ns));
+    bool seen = k->bytes || k->write_ns || k->fsync_ns; /* else the trace has only the span around it */
+    mr_html_cell(p->b, MR_UNIT_SECONDS, seen ? mr_ns_to_s(k->write_ns) : NAN);
+    mr_html_cell(p->b, MR_UNIT_SECONDS, seen ? mr_ns_to_s(k->fsync_ns) : NAN);
     if (isfinite(drain))
         mr_html_cell(p->b, MR_UNIT_SECONDS, drain);
     else
         mr_strbuf_puts(p->b, "<td class=\"n\">none</td>");
-    mr_html_cell(p->b, MR_UNIT_BYTES, (double)k->bytes);
-    mr_html_cell(p->b, MR_UNIT_RATE, blocked > 0 ? (double)k->bytes / blocked : NAN);
+    mr_html_cell(p->b, MR_UNIT_BYTES, seen ? (double)k->bytes : NAN);
+    mr_html_cell(p->b, MR_UNIT_RATE, seen && blocked > 0 ? (double)k->bytes / blocked : NAN);
     mr_page_text_cell(p->shell, k->path, 50);
     mr_strbuf_puts(p->b, "</tr>\n");
 }

@@ -140,13 +140,19 @@ static void put_rank_row(struct mr_page *p, uint32_t i)
     mr_html_cell(p->b, MR_UNIT_COUNT, (double)r->steps);
     static const uint8_t shares[] = {MR_TIME_COMPUTE, MR_TIME_STALL, MR_TIME_CHECKPOINT, MR_TIME_BARRIER};
     for (unsigned k = 0; k < MR_ARRAY_LEN(shares); k++)
-        mr_html_cell(p->b, MR_UNIT_SHARE, whole > 0 ? (double)r->ns[shares[k]] / whole : NAN);
+        mr_html_cell(p->b, MR_UNIT_SHARE, whole > 0 && p->x->facts.has_steps ? (double)r->ns[shares[k]] / whole : NAN);
     bool calls = mr_page_has_calls(p->x), idle = isfinite(p->x->facts.accelerator_idle_share);
     mr_html_cell(p->b, MR_UNIT_SECONDS, idle ? mr_ns_to_s(r->accelerator_idle_ns) : NAN);
     mr_html_cell(p->b, MR_UNIT_BYTES, calls ? (double)r->read_bytes : NAN);
     mr_html_cell(p->b, MR_UNIT_BYTES, calls ? (double)r->written_bytes : NAN);
     mr_html_cell(p->b, MR_UNIT_COUNT, calls ? (double)(r->read_calls + r->write_calls + r->metadata_calls) : NAN);
-    mr_strbuf_puts(p->b, r->ended ? "<td>whole</td></tr>\n" : "<td>cut off</td></tr>\n");
+    bool told = !mr_trust_complete(&p->x->trust); /* traces of other tools do not tell how a process ended */
+    for (size_t k = 0; k < p->x->ranks; k++)
+        told |= p->x->rank[k].ended;
+    mr_strbuf_printf(p->b, "<td>%s</td></tr>\n",
+                     r->ended ? "whole"
+                     : told   ? "cut off"
+                              : "<span class=\"unknown\">unknown</span>");
 }
 
 /* With more ranks than rows: evenly spread, and the worst. */

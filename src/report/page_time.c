@@ -90,10 +90,17 @@ void mr_page_timeline(struct mr_page *p)
                            "The source has counters only: it does not say when things happened.");
         return;
     }
+    bool calls = is_used(t->read_bytes, t->bins) || is_used(t->written_bytes, t->bins);
+    if (!calls && !t->ready && !p->x->facts.has_steps) {
+        mr_page_absent(p->shell, "No timeline.",
+                       p->x->facts.counters_only ? "The source has counters only: it does not say when things happened."
+                                                 : "The trace has neither reads and writes nor training steps.");
+        return;
+    }
     mr_page_section(p->shell, "time", "Over time",
                     "All on one time axis. Shaded: every other epoch, and, in the colour of checkpoints, when the "
                     "first rank saved.");
-    if (is_used(t->read_bytes, t->bins) || is_used(t->written_bytes, t->bins))
+    if (calls)
         draw_bandwidth(p);
     else
         mr_strbuf_puts(p->b, "<p class=\"cap\">This trace has no reads and writes: their rate is unknown.</p>");
@@ -103,7 +110,7 @@ void mr_page_timeline(struct mr_page *p)
     if (t->ready)
         draw_curves(p, "Batches ready", "Batches that were loaded and not taken yet, mean over ranks.", MR_UNIT_NUMBER,
                     &(struct curve){t->ready, "quiet", "ready", false}, 1, false);
-    else
+    else if (p->x->facts.has_steps)
         mr_strbuf_puts(p->b, "<p class=\"cap\">How many batches were ready is not in this trace.</p>");
     if (p->x->facts.has_steps) {
         struct curve k[] = {{t->stall, mr_time_css(MR_TIME_STALL), "waiting for data", false},

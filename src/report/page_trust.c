@@ -33,8 +33,12 @@ static void put_trust(struct mr_page *p)
     mr_strbuf_puts(p->b, "<h3>The trace</h3><dl class=\"kv\"><dt>trace</dt><dd>");
     mr_strbuf_puts(p->b, t->cut ? "<b>cut off</b>" : !mr_trust_complete(t) || t->gone ? "incomplete" : "complete");
     mr_strbuf_puts(p->b, "</dd>");
-    put_pair(p, "events", MR_UNIT_COUNT, (double)t->events);
-    put_pair(p, "events lost", MR_UNIT_COUNT, (double)t->lost);
+    if (p->x->facts.counters_only)
+        put_pair(p, "files with counters", MR_UNIT_COUNT, (double)p->x->all_files);
+    else
+        put_pair(p, "events", MR_UNIT_COUNT, (double)t->events);
+    if (!p->x->facts.counters_only)
+        put_pair(p, "events lost", MR_UNIT_COUNT, (double)t->lost);
     put_count(p, "events that are gone", t->gone);
     put_count(p, "bytes that could not be read", t->skipped_bytes);
     put_count(p, "events left out by sampling", t->sampled_out);
@@ -44,6 +48,11 @@ static void put_trust(struct mr_page *p)
     put_known(p, "clock offset between hosts", MR_UNIT_SECONDS, t->clock_offset_s);
     put_known(p, "what is left after aligning clocks", MR_UNIT_SECONDS, t->clock_residual_s);
     put_known(p, "read from the device, not from the page cache", MR_UNIT_SHARE, p->x->facts.cold_fraction);
+    if (p->x->facts.ended_early) {
+        mr_strbuf_puts(p->b, "<dt>run</dt><dd><b>ended early:</b> ");
+        mr_html_short(p->b, p->x->facts.ended_early, 200);
+        mr_strbuf_puts(p->b, "</dd>");
+    }
     if (t->clock_jump)
         mr_strbuf_puts(p->b, "<dt>clock</dt><dd><b>jumped during the run</b></dd>");
     mr_strbuf_puts(p->b, "</dl>\n");
@@ -89,7 +98,7 @@ static void put_environment(struct mr_page *p)
     put_known(p, "batches ahead", MR_UNIT_COUNT, f->prefetch);
     put_known(p, "samples of a batch", MR_UNIT_COUNT, f->batch);
     put_known(p, "stored bytes of a sample", MR_UNIT_BYTES, f->sample_bytes);
-    put_known(p, "data set", MR_UNIT_BYTES, f->dataset_bytes);
+    put_known(p, "data set", MR_UNIT_BYTES, f->dataset_bytes > 0 ? f->dataset_bytes : NAN);
     mr_strbuf_puts(p->b, "</dl>\n");
 }
 

@@ -206,16 +206,21 @@ static void put_waits(struct mr_page *p)
     double window = 0;
     for (size_t r = 0; r < x->ranks; r++)
         window += (double)(x->rank[r].end_ns - x->rank[r].start_ns) / (double)x->ranks;
-    if (!(window > 0) || !(sum_of(x->wait, MR_WAIT_CLASS_COUNT) > 0))
+    double sum = 0;
+    for (unsigned c = 0; c < MR_WAIT_CLASS_COUNT; c++)
+        sum += isfinite(mr_wait_s(x, c)) ? mr_wait_s(x, c) : 0;
+    if (!(window > 0) || !(sum > 0))
         return;
-    mr_strbuf_puts(p->b, "<h3>What calls waited for</h3><p class=\"cap\">Time in which at least one such call was "
-                         "under way; they overlap.</p>\n");
+    mr_strbuf_printf(p->b, "<h3>What calls waited for</h3><p class=\"cap\">%s</p>\n",
+                     x->facts.counters_only ? "Sum over the calls of a process, mean of all processes."
+                                            : "Time in which at least one such call was under way; they overlap.");
     put_time_head(p, "time", UINT32_MAX);
     for (unsigned c = 0; c < MR_WAIT_CLASS_COUNT; c++)
-        put_time_row(
-            p,
-            &(struct time_row){.css = row[c].css, .text = row[c].text, .key = row[c].key, .mean = (double)x->wait[c]},
-            window, 0);
+        if (isfinite(mr_wait_s(x, c)))
+            put_time_row(p,
+                         &(struct time_row){
+                             .css = row[c].css, .text = row[c].text, .key = row[c].key, .mean = (double)x->wait[c]},
+                         window, 0);
     mr_strbuf_puts(p->b, "</tbody></table></div>\n");
 }
 

@@ -80,24 +80,35 @@ static void put_classes(struct mr_out *o, const char *name, const char *const *k
     mr_out_text(o, "}");
 }
 
-static void put_times(struct mr_out *o, const uint64_t *ns, const uint64_t *stall, const uint64_t *wait)
+static void put_times(struct mr_out *o, const uint64_t *ns, const uint64_t *stall)
 {
     put_classes(o, "time", time_key, ns, MR_TIME_CLASS_COUNT);
     mr_out_text(o, ",");
     put_classes(o, "stall", stall_key, stall, MR_STALL_CAUSE_COUNT);
-    if (!wait)
-        return;
+}
+
+/* The same of the run or a rank: without steps there is neither a split of the time nor a stall. */
+static void put_split(struct mr_out *o, const struct mr_explanation *x, const uint64_t *ns, const uint64_t *stall,
+                      const uint64_t *wait)
+{
+    uint64_t unknown[MR_MAX((int)MR_TIME_CLASS_COUNT, (int)MR_STALL_CAUSE_COUNT)], waits[MR_WAIT_CLASS_COUNT];
+    memset(unknown, 0xff, sizeof unknown);
+    _Static_assert(MR_TIME_UNKNOWN == UINT64_MAX, "all bits set");
+    for (unsigned c = 0; c < MR_WAIT_CLASS_COUNT; c++)
+        waits[c] = x->unseen_waits >> c & 1 ? MR_TIME_UNKNOWN : wait[c];
+    put_times(o, x->facts.has_steps ? ns : unknown, x->facts.has_steps ? stall : unknown);
     mr_out_text(o, ",");
-    put_classes(o, "waits", wait_key, wait, MR_WAIT_CLASS_COUNT);
+    put_classes(o, "waits", wait_key, waits, MR_WAIT_CLASS_COUNT);
 }
 
 static void put_verdict(struct mr_out *o, const struct mr_explanation *x)
 {
     const struct mr_verdict *v = &x->verdict;
     mr_out_format(o, "\"verdict\":{\"class\":\"%s\"", verdict_key[v->verdict]);
-    member(o, "stall_share", v->stall_share, false);
-    member(o, "stall_s", v->stall_s, false);
-    member(o, "evaluation_stall_s", v->evaluation_s, false);
+    bool steps = x->facts.has_steps;
+    member(o, "stall_share", steps ? v->stall_share : NAN, false);
+    member(o, "stall_s", steps ? v->stall_s : NAN, false);
+    member(o, "evaluation_stall_s", steps ? v->evaluation_s : NAN, false);
     member_text(o, "cause", x->ns[MR_TIME_STALL] ? stall_key[v->cause] : NULL);
     mr_out_text(o, ",\"lines\":[");
     for (unsigned i = 0, n = 0; i < MR_ARRAY_LEN(v->line); i++)
@@ -228,7 +239,7 @@ static void put_facts(struct mr_out *o, const struct mr_explain_facts *f)
                   f->counters_only ? "true" : "false", f->shuffled ? "true" : "false");
 }
 
-static void put_rank(struct mr_out *o, const struct mr_explain_rank *r, bool first)
+static void put_rank(struct mr_out *o, const struct mr_explanation *x, const struct mr_explain_rank *r, bool first)
 {
     mr_out_format(o, "%s\n{\"rank\":%d,\"host\":", first ? "" : ",", r->rank);
     put_text(o, r->host);
@@ -237,7 +248,7 @@ static void put_rank(struct mr_out *o, const struct mr_explain_rank *r, bool fir
     member_ns(o, "training", r->train_ns, false);
     member_ns(o, "after", r->after_ns, false);
     mr_out_text(o, ",");
-    put_times(o, r->ns, r->stall, r->wait);
+    put_split(o, x, r->ns, r->stall, r->wait);
     member_ns(o, "behind", r->behind_ns, false);
     member_count(o, "steps", r->steps);
     member_count(o, "samples", r->samples);
@@ -260,7 +271,7 @@ static void put_step(struct mr_out *o, const struct mr_explanation *x, const str
     member_ns(o, "start", s->start_ns, false);
     member_ns(o, "end", s->end_ns, false);
     mr_out_text(o, ",");
-    put_times(o, s->ns, s->stall, NULL);
+    put_times(o, s->ns, s->stall);
     member_ns(o, "behind", s->behind_ns, false);
     member_ns(o, "accelerator_idle", s->accelerator_idle_ns, false);
     member_ns(o, "accelerator_collective", s->collective_ns, false);
@@ -332,7 +343,7 @@ static void put_checkpoints(struct mr_out *o, const struct mr_explanation *x)
         member_ns(o, "waited", c->waited_ns, false);
         member_ns(o, "lost", c->lost_ns, false);
         mr_out_text(o, ",");
-        put_times(o, c->cause, c->stall, NULL);
+        put_times(o, c->cause, c->stall);
         mr_out_text(o, "}");
     }
     mr_out_text(o, "],\n");
@@ -345,17 +356,17 @@ void mr_report_json(struct mr_out *o, const struct mr_explanation *x)
     member_ns(o, "duration", x->duration_ns, false);
     member_ns(o, "training", x->train_ns, false);
     member_ns(o, "after", x->after_ns, false);
-    member_ns(o, "behind", x->behind_ns, false);
+    member_ns(o, "behind", x->facts.has_steps ? x->behind_ns : MR_TIME_UNKNOWN, false);
     mr_out_text(o, ",\n");
     put_verdict(o, x);
-    put_times(o, x->ns, x->stall, x->wait);
+    put_split(o, x, x->ns, x->stall, x->wait);
     mr_out_text(o, ",\n");
     put_findings(o, x);
     put_trust(o, x);
     put_facts(o, &x->facts);
     mr_out_text(o, "\"by_rank\":[");
     for (size_t i = 0; i < x->ranks; i++)
-        put_rank(o, &x->rank[i], i == 0);
+        put_rank(o, x, &x->rank[i], i == 0);
     mr_out_format(o, "],\n\"worst_rank\":%d,\n", x->ranks ? x->rank[x->worst_rank].rank : -1);
     put_workers(o, x);
     put_files(o, x);

@@ -13,6 +13,7 @@
 #define CAUSES_SHOWN 4u
 #define FINDINGS_SHOWN 3u
 #define NOTES_SHOWN 4u
+#define SPANS_SHOWN 8u
 
 static const char *bold(const struct mr_report_text *how)
 {
@@ -26,7 +27,10 @@ static const char *plain(const struct mr_report_text *how)
 
 static bool is_control(const uint8_t *p, size_t len)
 {
-    return p[0] < 0x20 || p[0] == 0x7f || (len == 2 && p[0] == 0xc2 && p[1] < 0xa0);
+    bool turns = len == 3 && p[0] == 0xe2 && /* marks that turn the direction of writing: U+200E, U+202A, U+2066 ... */
+                 ((p[1] == 0x80 && (p[2] == 0x8e || p[2] == 0x8f || (p[2] >= 0xaa && p[2] <= 0xae))) ||
+                  (p[1] == 0x81 && p[2] >= 0xa6 && p[2] <= 0xa9));
+    return p[0] < 0x20 || p[0] == 0x7f || (len == 2 && p[0] == 0xc2 && p[1] < 0xa0) || turns;
 }
 
 void mr_report_name(struct mr_strbuf *out, const char *name, size_t most)
@@ -95,7 +99,8 @@ static void put_head(const struct mr_explanation *x, const struct mr_report_text
                          mr_plural((unsigned long long)x->facts.nodes, "node", "nodes"));
     if (steps)
         mr_strbuf_printf(&facts, ", %llu %s", (unsigned long long)steps, mr_plural(steps, "step", "steps"));
-    mr_strbuf_printf(&facts, "%s%.1f s", facts.len ? ", " : "", (double)x->duration_ns / 1e9);
+    char length[MR_HUMAN_LEN];
+    mr_strbuf_printf(&facts, "%s%s", facts.len ? ", " : "", mr_human_ns((double)x->duration_ns, length));
     if (x->facts.device && *x->facts.device)
         mr_strbuf_printf(&facts, ", %s", x->facts.device);
     struct mr_strbuf name = {0};
@@ -135,8 +140,9 @@ static void put_row(struct mr_strbuf *out, const struct row *r, double window, d
     n = n || !(share >= 0.005) ? n : 1;
     memset(bar, '#', n);
     bar[n] = 0;
-    mr_strbuf_printf(out, "  %s%-*s %-*s %10.2f s %6.1f %%", r->inner ? "  " : "", r->inner ? 19 : 21, r->label,
-                     (int)BAR, bar, r->ns / 1e9, 100 * share);
+    char time[MR_HUMAN_LEN];
+    mr_strbuf_printf(out, "  %s%-*s %-*s %12s %6.1f %%", r->inner ? "  " : "", r->inner ? 19 : 21, r->label, (int)BAR,
+                     bar, mr_human_ns(r->ns, time), 100 * share);
     if (ranks && !r->inner)
         mr_strbuf_printf(out, " %6.1f %%", worst_window > 0 ? 100 * r->worst_ns / worst_window : 0);
     if (r->remark)
@@ -178,6 +184,18 @@ static void put_causes(const struct mr_explanation *x, const struct mr_report_te
     }
 }
 
+/* What the rows above do not show: evaluation, and the time before and after the training where it is worth a line. */
+static void put_outside(const struct mr_explanation *x, struct mr_strbuf *out)
+{
+    double before = (double)x->ns[MR_TIME_STARTUP], after = (double)x->after_ns;
+    char a[MR_HUMAN_LEN], b[MR_HUMAN_LEN];
+    if (x->verdict.evaluation_s > 0.01 * (double)x->ns[MR_TIME_STALL] / 1e9)
+        mr_strbuf_printf(out, "  of the data stall %s in evaluation\n", mr_human_ns(x->verdict.evaluation_s * 1e9, a));
+    if (before + after > 0.005 * (double)x->train_ns)
+        mr_strbuf_printf(out, "  outside of training: %s before the first step, %s after the last\n",
+                         mr_human_ns(before, a), mr_human_ns(after, b));
+}
+
 static void put_split(const struct mr_explanation *x, const struct mr_report_text *how, struct mr_strbuf *out)
 {
     static const char *const text[] = {
@@ -192,8 +210,10 @@ static void put_split(const struct mr_explanation *x, const struct mr_report_tex
     char title[32] = "";
     if (ranks)
         snprintf(title, sizeof title, "worst(r%d)", worst->rank);
-    mr_strbuf_printf(out, "\n%sWHERE THE TIME WENT%s%*s%s%*s\n", bold(how), plain(how), 26, "",
-                     ranks ? "mean of ranks" : "             ", ranks ? 30 : 0, title);
+    mr_strbuf_printf(out, "\n%sWHERE THE TIME WENT%s", bold(how), plain(how));
+    if (ranks)
+        mr_strbuf_printf(out, "%*s%s%*s", 26, "", "mean of ranks", 30, title);
+    mr_strbuf_putc(out, '\n');
     for (unsigned i = 0; i < MR_ARRAY_LEN(order); i++) {
         unsigned c = order[i];
         struct row r = {.label = text[c], .ns = (double)x->ns[c], .worst_ns = (double)worst->ns[c]};
@@ -207,10 +227,7 @@ static void put_split(const struct mr_explanation *x, const struct mr_report_tex
         if (c == MR_TIME_STALL)
             put_causes(x, how, out);
     }
-    if (x->verdict.evaluation_s > 0.01 * (double)x->ns[MR_TIME_STALL] / 1e9)
-        mr_strbuf_printf(out, "  of the data stall %.2f s in evaluation\n", x->verdict.evaluation_s);
-    mr_strbuf_printf(out, "  outside of training: %.2f s before the first step, %.2f s after the last\n",
-                     (double)x->ns[MR_TIME_STARTUP] / 1e9, (double)x->after_ns / 1e9);
+    put_outside(x, out);
 }
 
 /* Without steps: what calls waited for, stalling anybody or not. */
@@ -221,15 +238,41 @@ static void put_waits(const struct mr_explanation *x, const struct mr_report_tex
                                        [MR_WAIT_METADATA] = "open/stat",
                                        [MR_WAIT_IPC] = "other processes",
                                        [MR_WAIT_NETWORK] = "network"};
-    double window = 0;
+    double window = 0, sum = 0;
     for (size_t r = 0; r < x->ranks; r++)
         window += (double)(x->rank[r].end_ns - x->rank[r].start_ns) / (double)x->ranks;
+    for (unsigned c = 0; c < MR_WAIT_CLASS_COUNT; c++)
+        sum += isfinite(mr_wait_s(x, c)) ? mr_wait_s(x, c) : 0;
+    if (!(sum > 0))
+        return;
     mr_strbuf_printf(out, "\n%sWHAT CALLS WAITED FOR%s  (%s)\n", bold(how), plain(how),
                      x->facts.counters_only ? "sum over the calls of a process, mean of all processes"
                                             : "time with at least one such call; they overlap");
     for (unsigned c = 0; c < MR_WAIT_CLASS_COUNT; c++)
-        if (x->wait[c] != MR_TIME_UNKNOWN)
+        if (mr_wait_s(x, c) > 0)
             put_row(out, &(struct row){.label = text[c], .ns = (double)x->wait[c]}, window, 0, false);
+}
+
+/* Without steps: the parts of the program that it named itself. */
+static void put_spans(const struct mr_explanation *x, const struct mr_report_text *how, struct mr_strbuf *out)
+{
+    size_t n = how->all ? x->snippets : MR_MIN(x->snippets, (size_t)SPANS_SHOWN);
+    char count[MR_HUMAN_LEN], sum[MR_HUMAN_LEN], median[MR_HUMAN_LEN], slow[MR_HUMAN_LEN];
+    if (!n)
+        return;
+    mr_strbuf_printf(out, "\n%sNAMED SPANS%s%*s%10s %12s %10s %10s\n", bold(how), plain(how), 35, "", "times", "in all",
+                     "median", "99 %");
+    for (size_t i = 0; i < n; i++) {
+        const struct mr_explain_snippet *s = &x->snippet[i];
+        struct mr_strbuf name = {0};
+        mr_report_name(&name, s->name, 42);
+        mr_strbuf_printf(out, "  %-44s%10s %12s %10s %10s\n", name.text ? name.text : "",
+                         mr_human_count(s->count, count), mr_human_ns((double)s->sum_ns, sum),
+                         mr_human_ns((double)s->median_ns, median), mr_human_ns((double)s->p99_ns, slow));
+        mr_strbuf_done(&name);
+    }
+    if (n < x->snippets)
+        mr_strbuf_printf(out, "  ... %zu more; --all shows them\n", x->snippets - n);
 }
 
 /* ---- key numbers ---- */
@@ -313,15 +356,28 @@ static void put_tiers(const struct mr_explain_facts *f, struct mr_strbuf *out)
     end_line(out, &line);
 }
 
-static void put_numbers(const struct mr_explanation *x, const struct mr_report_text *how, struct mr_strbuf *out)
+/* "once", "1.51 times", "19,700 times". */
+static const char *times_text(double ratio, char out[MR_HUMAN_LEN + 8])
+{
+    char count[MR_HUMAN_LEN];
+    if (fabs(ratio - 1) < 0.005)
+        return "once";
+    if (ratio < 1000)
+        snprintf(out, MR_HUMAN_LEN + 8, "%.3g times", ratio);
+    else
+        snprintf(out, MR_HUMAN_LEN + 8, "%s times", mr_human_count((unsigned long long)(ratio + 0.5), count));
+    return out;
+}
+
+static void put_figures(const struct mr_explanation *x, struct mr_strbuf *out)
 {
     const struct mr_explain_facts *f = &x->facts;
     struct mr_strbuf line = {0};
+    char times[MR_HUMAN_LEN + 8];
     char a[MR_HUMAN_LEN], b[MR_HUMAN_LEN], c[MR_HUMAN_LEN];
-    mr_strbuf_printf(out, "\n%sKEY NUMBERS%s\n", bold(how), plain(how));
     if (f->has_steps) {
         part(&line, f->au, "AU %.1f %% [%.1f-%.1f]", 100 * f->au, 100 * f->au_low, 100 * f->au_high);
-        part(&line, f->au_cold, "first epoch %.1f %%", 100 * f->au_cold);
+        part(&line, f->epochs > 1 ? f->au_cold : NAN, "first epoch %.1f %%", 100 * f->au_cold);
         part(&line, f->ceiling, "without stalls at most %.2fx faster", f->ceiling);
         part(&line, f->headroom, "headroom %.2fx", f->headroom);
         end_line(out, &line);
@@ -329,7 +385,7 @@ static void put_numbers(const struct mr_explanation *x, const struct mr_report_t
     part(&line, f->samples_per_s, "throughput %.1f samples/s", f->samples_per_s);
     if (f->read_bytes > 0) {
         part(&line, f->read_bytes, "read %s", mr_human_bytes(f->read_bytes, a));
-        part(&line, f->reread_ratio, "each byte %.3g times", f->reread_ratio);
+        part(&line, f->reread_ratio, "each byte %s", times_text(f->reread_ratio, times));
         if (isfinite(f->busy_bytes_per_s))
             part(&line, f->wall_bytes_per_s, "wall %s, busy %s", mr_human_rate(f->wall_bytes_per_s, b),
                  mr_human_rate(f->busy_bytes_per_s, c));
@@ -358,6 +414,16 @@ static void put_numbers(const struct mr_explanation *x, const struct mr_report_t
     put_tiers(f, out);
 }
 
+static void put_numbers(const struct mr_explanation *x, const struct mr_report_text *how, struct mr_strbuf *out)
+{
+    struct mr_strbuf figures = {0};
+    put_figures(x, &figures);
+    if (figures.len)
+        mr_strbuf_printf(out, "\n%sKEY NUMBERS%s\n%s", bold(how), plain(how), figures.text);
+    out->failed |= figures.failed;
+    mr_strbuf_done(&figures);
+}
+
 /* ---- findings ---- */
 
 static const char *colour_of(const struct mr_report_text *how, unsigned severity)
@@ -370,11 +436,11 @@ static void put_finding(const struct mr_finding *f, const struct mr_finding *bef
                         const struct mr_report_text *how, struct mr_strbuf *out)
 {
     struct mr_strbuf text = {0};
-    char saves[48] = "";
+    char saves[48] = "", time[MR_HUMAN_LEN];
     if (f->potential)
         snprintf(saves, sizeof saves, "hidden now");
     else if (isfinite(f->saves_s))
-        snprintf(saves, sizeof saves, f->saves_s < 10 ? "~%.2f s" : "~%.0f s", f->saves_s);
+        snprintf(saves, sizeof saves, "~%s", mr_human_ns(f->saves_s * 1e9, time));
     mr_strbuf_printf(out, " %zu %s%-5s %-8s%s ", number, colour_of(how, f->severity), f->id,
                      mr_severity_name((enum mr_severity)f->severity), plain(how));
     mr_report_name(&text, f->title, 1000);
@@ -393,11 +459,18 @@ static void put_finding(const struct mr_finding *f, const struct mr_finding *bef
     mr_strbuf_printf(out, "%18s%s: %s\n", "", again ? "then" : "try", f->command);
 }
 
+size_t mr_report_shown(const struct mr_explanation *x)
+{
+    size_t n = MR_MIN(x->findings, (size_t)FINDINGS_SHOWN);
+    while (x->verdict.verdict == MR_VERDICT_HEALTHY && n && x->finding[n - 1].severity == MR_SEVERITY_NOTE)
+        n--;
+    return n;
+}
+
 void mr_report_findings(const struct mr_explanation *x, const struct mr_report_text *how, struct mr_strbuf *out)
 {
-    size_t n = how->all ? x->findings : MR_MIN(x->findings, (size_t)FINDINGS_SHOWN);
-    bool alarms = how->alarms || (!how->all && x->verdict.verdict == MR_VERDICT_HEALTHY); /* notes alarm nobody */
-    while (alarms && n && x->finding[n - 1].severity == MR_SEVERITY_NOTE)
+    size_t n = how->all ? x->findings : mr_report_shown(x);
+    while (how->alarms && n && x->finding[n - 1].severity == MR_SEVERITY_NOTE)
         n--;
     if (!n)
         return;
@@ -416,11 +489,12 @@ static void put_trust(const struct mr_explanation *x, const struct mr_report_tex
     const struct mr_explain_trust *t = &x->trust;
     char count[MR_HUMAN_LEN];
     mr_strbuf_printf(out, "\n%sTRUST%s  ", bold(how), plain(how));
-    if (!mr_trust_complete(t))
-        mr_strbuf_printf(out, "the trace is not complete: %s events", mr_human_count(t->events, count));
-    else if (x->facts.counters_only)
-        mr_strbuf_printf(out, "counters of %s %s", mr_human_count(x->all_files, count),
+    if (x->facts.counters_only)
+        mr_strbuf_printf(out, "%scounters of %s %s",
+                         mr_trust_complete(t) ? "" : "the log is not complete: ", mr_human_count(x->all_files, count),
                          mr_plural(x->all_files, "file", "files"));
+    else if (!mr_trust_complete(t))
+        mr_strbuf_printf(out, "the trace is not complete: %s events", mr_human_count(t->events, count));
     else
         mr_strbuf_printf(out, "trace complete: %s events, none lost", mr_human_count(t->events, count));
     if (t->sampled_out)
@@ -432,6 +506,13 @@ static void put_trust(const struct mr_explanation *x, const struct mr_report_tex
     if (isfinite(t->clock_offset_s))
         mr_strbuf_printf(out, "; clocks %.0f us apart", 1e6 * t->clock_offset_s);
     mr_strbuf_putc(out, '\n');
+    if (x->facts.ended_early) {
+        struct mr_strbuf why = {0};
+        mr_strbuf_printf(&why, "the run ended early: %s", x->facts.ended_early);
+        mr_strbuf_puts(out, "       ! ");
+        wrap(out, why.text ? why.text : "", 9);
+        mr_strbuf_done(&why);
+    }
     for (size_t i = 0; i < t->notes && (how->all || i < NOTES_SHOWN); i++) {
         mr_strbuf_printf(out, "       %s", t->note[i].serious ? "! " : "- ");
         wrap(out, t->note[i].text, 9);
@@ -448,6 +529,8 @@ void mr_report_text(const struct mr_explanation *x, const struct mr_report_text 
         put_split(x, how, out);
     else if (x->ranks)
         put_waits(x, how, out);
+    if (!x->facts.has_steps)
+        put_spans(x, how, out);
     put_numbers(x, how, out);
     mr_report_findings(x, how, out);
     put_trust(x, how, out);

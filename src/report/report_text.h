@@ -19,6 +19,8 @@ void mr_report_text(const struct mr_explanation *x, const struct mr_report_text 
 /* Only the verdict, only the findings: what `run` says. */
 void mr_report_verdict(const struct mr_explanation *x, struct mr_strbuf *out);
 void mr_report_findings(const struct mr_explanation *x, const struct mr_report_text *how, struct mr_strbuf *out);
+/* How many findings the screen shows; notes alarm nobody where the run is healthy. */
+size_t mr_report_shown(const struct mr_explanation *x);
 /* A name of a file or program as text: control characters and what is not UTF-8 become '?'. At most `most` characters,
  * cut in front with "..." where it is longer. */
 void mr_report_name(struct mr_strbuf *out, const char *name, size_t most);

@@ -65,6 +65,23 @@ done
 head -c 1100 whole.txt | head -n -1 >cut.txt; report 6 cut.txt; said "in the record of '/d/f1'" # between two lines
 head -n -3 whole.dxt >cut.dxt; report 6 cut.dxt; said "trace is cut off: 13 of at least 16 events"
 
+# ---- what a source does not record is unknown, in text, JSON, page and check ----
+report 0 --json whole.dxt
+python3 - <<'P' || fail "zeros of DXT: $(cat out)"
+import json
+d = json.load(open("out"))
+assert d["verdict"]["stall_s"] is None and d["time"]["compute_s"] is None and d["stall"]["storage_s"] is None, d["verdict"]
+assert d["waits"]["storage_s"] > 0 and d["waits"]["metadata_s"] is None and d["waits"]["network_s"] is None, d["waits"]
+P
+report 0 whole.dxt; quiet "network"; quiet "open/stat  "
+expect 6 "$MILLRACE" check whole.dxt --limit 'stall_s <= 5'
+expect 6 "$MILLRACE" check whole.dxt --limit 'waits.metadata_s <= 5'
+report 0 whole.csv; said "NAMED SPANS"; said "snippet"; quiet "KEY NUMBERS"; quiet "WHAT CALLS WAITED FOR"; quiet " 0.0 %"
+report 0 whole.txt --html counters.html; ! grep -q "[0-9] h [0-9]" counters.html || fail "a time that nobody knows is shown"
+grep -q "mean of all processes" counters.html || fail "what the times of counters are"
+report 0 whole.pt.trace.json --html profile.html; said "millrace trace -o run.mrt"; ! grep -q "aten::mm" profile.html || fail "operators are no spans of the program"
+report 0 whole.dxt whole.csv; said "whole.dxt, whole.csv"; said "report whole.dxt whole.csv --"
+
 # ---- its collector was killed ----
 "$MILLRACE" -q trace --no-python -o live.mrt -- sh -c 'cat reads.py >/dev/null; sleep 4' >/dev/null 2>&1 & tracer=$!
 for i in $(seq 100); do [ -d live.mrt.spool ] && ls live.mrt.spool/ | grep -q ring && break; sleep 0.1; done
