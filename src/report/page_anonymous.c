@@ -7,10 +7,11 @@
  *
  * Sentences of findings and notes may quote any of these. In them every known host and whatever looks like a path (a
  * word with a slash at its beginning or "./", "~/", "../") is replaced; so is a name of a known file without its
- * folder.
+ * folder, unless it is a word that our sentences are made of: a folder called "data" must not take it out of them.
  *
  * Invariant A1: after it, no string of the explanation holds a component of a path, a host name or an argument, but for
- * words that are ours (ids, units, names of file systems, names that the program gave its spans). */
+ * words that are ours (plain words of sentences, ids, units, names of file systems, names that the program gave its
+ * spans). */
 #include "base/common.h"
 #include "report/page.h"
 
@@ -23,6 +24,7 @@
 struct word {
     char *name;
     char stand_in[24];
+    bool host;
 };
 
 struct mask {
@@ -87,7 +89,7 @@ static const char *stand_in(struct mask *m, const char *name, size_t n, char kin
         return m->failed = true, "hidden";
     memmove(m->word + at + 1, m->word + at, (m->words - at) * sizeof(*m->word));
     struct word *w = &m->word[at];
-    *w = (struct word){.name = copy};
+    *w = (struct word){.name = copy, .host = kind == 'h'};
     m->words++;
     const char *ending = kind == 'f' ? ending_of(name, n) : NULL;
     unsigned number = kind == 'f' ? ++m->files : kind == 'd' ? ++m->folders : ++m->hosts;
@@ -185,6 +187,20 @@ static bool has_known_part(const struct mask *m, const char *word, size_t n)
     return known;
 }
 
+/* Folders have these names everywhere: they tell nothing about anybody. */
+static bool is_our_word(const char *word, size_t n)
+{
+    static const char *const ours[] = {
+        "batch", "batches", "cache",   "checkpoint", "checkpoints", "compute", "data",    "disk",
+        "epoch", "file",    "files",   "folder",     "loader",      "local",   "memory",  "model",
+        "ranks", "read",    "results", "run",        "samples",     "shards",  "storage", "test",
+        "time",  "trace",   "train",   "training",   "wait",        "workers", "written"};
+    for (size_t i = 0; i < MR_ARRAY_LEN(ours); i++)
+        if (strlen(ours[i]) == n && !memcmp(ours[i], word, n))
+            return true;
+    return false;
+}
+
 /* A word of a sentence: a path, a word that stands for something known, or itself. Dots and colons at its end are the
  * sentence's. A lone "/" and fractions ("3/4") stay. */
 static void put_word(struct mask *m, struct mr_strbuf *o, const char *word, size_t n)
@@ -196,7 +212,7 @@ static void put_word(struct mask *m, struct mr_strbuf *o, const char *word, size
     size_t at = place_of(m, word, core, &found);
     if (core > 1 && (begins_path(word) || has_known_part(m, word, core)))
         put_path(m, o, word, core);
-    else if (core > 2 && found)
+    else if (core > 2 && found && (m->word[at].host || !is_our_word(word, core)))
         mr_strbuf_puts(o, m->word[at].stand_in);
     else
         mr_strbuf_add(o, word, core);

@@ -105,6 +105,8 @@ static void anonymous_pages_tell_no_names(void **state)
     x->trust.note[0].text =
         "node01 wrote '/lustre/run/checkpoint-0009.pt': late; train-00003-of-01024.tfrecord, 3/4 and 5 GiB/s";
     x->verdict.line[1] = "See ./private/notes.txt.";
+    x->verdict.line[0] = "Training waited for data.";
+    x->checkpoint[0].path = "/home/data/train";
     assert_int_equal(mr_explanation_anonymise(x, &err), 0);
     shell.subject = x->source;
     mr_page_explain(&shell, x, NULL);
@@ -114,6 +116,7 @@ static void anonymous_pages_tell_no_names(void **state)
         assert_null(strstr(shell.body.text, gone[i]));
     assert_non_null(strstr(shell.body.text, ".tfrecord"));
     assert_non_null(strstr(shell.body.text, "3/4 and 5 GiB/s"));
+    assert_string_equal(x->verdict.line[0], "Training waited for data."); /* though a folder is called so */
     assert_non_null(strstr(shell.body.text, "python and 3 arguments"));
     assert_true(strncmp(x->trust.note[0].text, x->rank[0].host, strlen(x->rank[0].host)) == 0);
     char *folder = strdup(x->file[0].path);
