@@ -305,6 +305,15 @@ static const json_t *settings_of(const struct mr_compare *c, size_t side, bool m
     return machine ? r->machine : r->setting;
 }
 
+/* A results folder knows all settings, a trace only its program: what a side of the other kind lacks is unknown. */
+static bool is_mixed(const struct mr_compare *c)
+{
+    bool folder = false, trace = false;
+    for (size_t s = 0; s < c->sides; s++)
+        *(settings_of(c, s, true) ? &folder : &trace) = true;
+    return folder && trace;
+}
+
 static int compare_key(struct mr_compare *c, const char *key, bool machine)
 {
     const char *first = NULL, **value = mr_arena_alloc(&c->arena, c->sides * sizeof(*value));
@@ -320,7 +329,7 @@ static int compare_key(struct mr_compare *c, const char *key, bool machine)
         value[s] = text ? mr_arena_strdup(&c->arena, text) : "";
         if (!value[s])
             return -ENOMEM;
-        if (!all) /* it says nothing about settings: no difference */
+        if (!all || (!text && is_mixed(c))) /* it says nothing about it: no difference */
             continue;
         first = first ? first : value[s];
         differs |= strcmp(first, value[s]) != 0;
@@ -348,16 +357,40 @@ static int compare_settings(struct mr_compare *c, bool machine)
 
 /* ---- notes ---- */
 
+/* Runs with the same doubt as `r`, and whether `r` is the first of them. */
+static size_t same_doubt(const struct mr_compare *c, const struct mr_compare_run *r, bool *first)
+{
+    const char *why = r->why ? r->why : "";
+    size_t n = 0;
+    for (size_t s = 0; s < c->sides; s++)
+        for (size_t i = 0; i < c->side[s].run.n; i++) {
+            const struct mr_compare_run *o = &c->side[s].run.item[i];
+            if (o->incomplete != r->incomplete || o->untrusted != r->untrusted ||
+                strcmp(o->why ? o->why : "", why) != 0)
+                continue;
+            *first = n ? *first : o == r;
+            n++;
+        }
+    return n;
+}
+
+/* One doubt that many runs share is said once. */
 static int note_doubts(struct mr_compare *c)
 {
     int rc = 0;
     for (size_t s = 0; s < c->sides; s++)
         for (size_t i = 0; i < c->side[s].run.n && !rc; i++) {
             const struct mr_compare_run *r = &c->side[s].run.item[i];
-            if (r->incomplete || r->untrusted)
-                rc = note(c, mr_arena_printf(&c->arena, "'%s' is %s%s%s", r->path,
-                                             r->incomplete ? "incomplete" : "not to be trusted", r->why ? ": " : "",
-                                             r->why ? r->why : ""));
+            bool first = false;
+            if ((!r->incomplete && !r->untrusted) || (same_doubt(c, r, &first), !first))
+                continue;
+            size_t n = same_doubt(c, r, &first);
+            const char *who = n == 1 ? mr_arena_printf(&c->arena, "'%s' is", r->path)
+                                     : mr_arena_printf(&c->arena, "'%s' and %zu other %s are", r->path, n - 1,
+                                                       mr_plural(n - 1, "run", "runs"));
+            rc = note(c, mr_arena_printf(&c->arena, "%s %s%s%s", who ? who : r->path,
+                                         r->incomplete ? "incomplete" : "not to be trusted", r->why ? ": " : "",
+                                         r->why ? r->why : ""));
         }
     return rc;
 }

@@ -169,15 +169,15 @@ static void print_settings(FILE *f, const struct mr_compare *c, size_t side)
 {
     char a[200], b[200], key[200];
     size_t shown = 0;
+    bool known = c->side[0].run.item[0].machine && c->side[side].run.item[0].machine; /* summaries */
     for (size_t i = 0; i < c->setting.n; i++) {
         const struct mr_compare_setting *s = &c->setting.item[i];
-        if (!strcmp(s->value[0], s->value[side]))
+        if (!strcmp(s->value[0], s->value[side]) || (!known && (!*s->value[0] || !*s->value[side])))
             continue;
         fprintf(f, "%s%s %s -> %s", shown++ ? ", " : " changed: ", plain(s->key, key, sizeof key),
                 *s->value[0] ? plain(s->value[0], a, sizeof a) : "(none)",
                 *s->value[side] ? plain(s->value[side], b, sizeof b) : "(none)");
     }
-    bool known = c->side[0].run.item[0].machine && c->side[side].run.item[0].machine; /* summaries */
     fputs(shown ? "\n" : known ? " changed: no setting\n" : " changed: traces do not tell settings\n", f);
 }
 

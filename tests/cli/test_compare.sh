@@ -24,6 +24,13 @@ grep -q 'changed: train.computation_time 0.002 -> 0.02' out || fail "settings: $
 expect 2 "$MILLRACE" compare fast=a slow=a/repeat-1,b/repeat-1
 grep -q "different settings: train.computation_time is 0.002 in 'a/repeat-1' and 0.02 in 'b/repeat-1'" err || fail "mixed: $(cat err)"
 
+# a trace says nothing about settings: they are unknown, not gone; a doubt that several runs share is said once
+cp a/repeat-1/trace.mrt alone.mrt
+expect 0 "$MILLRACE" compare alone.mrt a
+! grep -q '(none)' out || fail "settings of a trace: $(cat out)"
+expect 0 "$MILLRACE" compare a b
+[ "$(grep -c 'not to be trusted' out)" -le 2 ] || fail "the same doubt again and again: $(cat out)"
+
 # names, lists and folders are the same runs; JSON has the same figures
 expect 0 "$MILLRACE" compare base=a/repeat-1,a/repeat-2,a/repeat-3,a/repeat-4 slow=b --json
 python3 - <<'P' || fail "json: $(cat out)"
