@@ -65,6 +65,8 @@ bool mr_rule_ck1(struct mr_advice *a, struct mr_draft *d)
     const struct mr_explain_facts *f = a->f;
     if (s.n < 1)
         return mr_silent(a, "no checkpoint was saved");
+    if (!(s.bytes > 0))
+        return mr_silent(a, "how many bytes the checkpoints have is not in the trace");
     double rate = a->checkpoint_s > 0 ? s.bytes / s.writers / a->checkpoint_s : NAN;
     if (is_buffered(a))
         return mr_silent(a, "checkpoints go through a burst buffer already");
@@ -79,9 +81,9 @@ bool mr_rule_ck1(struct mr_advice *a, struct mr_draft *d)
     d->f.saves_high_s = a->checkpoint_s;
     d->f.confidence = mr_known(f->fast_write_bytes_per_s) ? 0.9 : 0.75;
     d->f.potential = !blocks;
-    d->f.title =
-        mr_say(a, "%.0f checkpoints block training for %s (%s), written at %s", s.n, mr_say_s(a, a->checkpoint_s),
-               mr_say_share(a, a->run_s > 0 ? a->checkpoint_s / a->run_s : 0), mr_say_rate(a, rate * s.writers));
+    d->f.title = mr_say(a, "%.0f %s training for %s (%s), written at %s", s.n,
+                        s.n == 1 ? "checkpoint blocks" : "checkpoints block", mr_say_s(a, a->checkpoint_s),
+                        mr_say_share(a, a->run_s > 0 ? a->checkpoint_s / a->run_s : 0), mr_say_rate(a, rate * s.writers));
     d->f.fix = mr_say(a,
                       "burst buffer: save to a local disk or memory, copy to the checkpoint folder while training goes "
                       "on (%.1fx faster)",

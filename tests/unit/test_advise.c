@@ -236,6 +236,16 @@ static void checkpoints_ask_for_a_burst_buffer(void **state)
     mr_explanation_free(x);
 }
 
+static void checkpoints_of_unknown_size_ask_for_nothing(void **state)
+{
+    (void)state;
+    struct mr_explanation *x = starved(2, 4, 0.05, 0.05, MR_STALL_STORAGE, 0.1);
+    xt_checkpoints(x, 4, 4, 0); /* spans alone: a rate of 0 MB/s would be infinitely slow */
+    advise(x);
+    assert_null(xt_finding(x, "CK1"));
+    mr_explanation_free(x);
+}
+
 static void small_slow_reads_are_found_within_the_stall(void **state)
 {
     (void)state;
@@ -560,6 +570,7 @@ int main(void)
         cmocka_unit_test(loading_in_the_loop_asks_for_workers_ahead),
         cmocka_unit_test(own_loader_counts_readers_together),
         cmocka_unit_test(checkpoints_ask_for_a_burst_buffer),
+        cmocka_unit_test(checkpoints_of_unknown_size_ask_for_nothing),
         cmocka_unit_test(small_slow_reads_are_found_within_the_stall),
         cmocka_unit_test(hidden_patterns_are_notes_only),
         cmocka_unit_test(many_opens_are_metadata_bound),
