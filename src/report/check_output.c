@@ -138,7 +138,15 @@ static void put_case(struct mr_out *o, const char *what, const struct mr_budget_
         return;
     }
     mr_out_text(o, is_known(l) ? "\"><failure message=\"" : "\"><error message=\"");
+    if (is_known(l)) {
+        put_xml(o, l->name);
+        mr_out_text(o, " is ");
+    }
     put_xml(o, figures_text(l, text));
+    if (is_known(l)) {
+        mr_out_text(o, ", want ");
+        put_xml(o, l->text);
+    }
     mr_out_text(o, "\"/></testcase>\n");
 }
 

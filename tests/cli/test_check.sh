@@ -38,6 +38,8 @@ import xml.etree.ElementTree as E
 s = E.parse("j.xml").getroot()
 assert s.get("tests") == "7" and s.get("failures") == "1" and s.get("errors") == "0", s.attrib
 assert [c.get("name").split()[0] for c in s if len(c)] == ["wall_s"]
+why = next(c[0].get("message") for c in s if len(c))
+assert why.startswith("wall_s is ") and ", limit " in why and ", want wall_s " in why, why
 P
 # the figures are those of the report
 "$MILLRACE" report --json x >r.json
