@@ -34,9 +34,9 @@ struct report_options {
 #define FIELD(name) .key = #name, .offset = offsetof(struct report_options, name)
 static const struct mr_option report_options[] = {
     {FIELD(trace), .type = MR_OPT_STRINGS, .def = "", .flags = MR_OPTF_POSITIONAL | MR_OPTF_REPEAT,
-     .doc = "The results folder of a 'millrace run', or traces: .mrt, DFTracer's .pfw, both also gzipped, the text of "
-            "darshan-dxt-parser, or folders of them; '-' "
-            "is standard input."},
+     .doc = "The results folder of a 'millrace run', or traces: .mrt, DFTracer's .pfw, the Chrome JSON of "
+            "torch.profiler, the CSV of TimeLogger, all also gzipped, logs of Darshan or the text of its parsers, or "
+            "folders of them; '-' is standard input."},
     {FIELD(steps), .type = MR_OPT_STRING, .def = "",
      .doc = "Only what starts during these training steps of its rank: spans with an argument 'step'.",
      .example = "--steps 10:20"},
@@ -218,6 +218,17 @@ static int open_trace(struct report *r, const atomic_bool *stop, struct mr_error
     return rc ? rc : mr_clock_align(r->t, err);
 }
 
+/* Bytes that are in no call of the part that is shown are those of the whole run, told at its end. */
+static void forget_totals(struct mr_explanation *x)
+{
+    struct mr_explain_facts *f = &x->facts;
+    uint64_t calls = 0;
+    for (size_t r = 0; r < x->ranks; r++)
+        calls += x->rank[r].read_calls;
+    if (f->own_run && !calls)
+        f->read_bytes = f->wall_bytes_per_s = f->epoch_bytes = f->node_epoch_bytes = f->dataset_bytes = NAN;
+}
+
 /* What the report is of. */
 static const char *sources(const struct report_options *o, struct mr_arena *a)
 {
@@ -244,6 +255,8 @@ static int explain(struct report *r, const struct mr_summary_options *filters, c
     int rc = mr_explain(r->t, &opt, &r->x, err);
     if (!rc)
         mr_explain_run_folder(r->x, r->o->trace.item[0]);
+    if (!rc && has_filter(r->o))
+        forget_totals(r->x);
     rc = rc ? rc : mr_advise(r->x, err);
     return rc || !r->o->anonymous ? rc : mr_explanation_anonymise(r->x, err);
 }
@@ -324,6 +337,20 @@ static int check_whole(const struct report *r, struct mr_error *err)
                                            : "the trace does not reach its end: figures are of the part that is there");
 }
 
+/* Filters that leave nothing. Programs that read JSON or tables get empty ones; a screen of zeros would look like a
+ * result. */
+static int say_nothing_left(const struct report *r, struct mr_error *err)
+{
+    const struct report_options *o = r->o;
+    const char *why = *o->steps      ? ": steps are spans with an argument 'step'"
+                      : o->rank >= 0 ? ": ranks are those of MPI, Slurm or torchrun"
+                                     : "";
+    if (!o->json && !r->s)
+        return mr_error_plain(err, MR_E_FORMAT, "no event of %llu matches%s", (unsigned long long)r->t->events, why);
+    mr_log(MR_LOG_WARN, "no event of %llu matches%s", (unsigned long long)r->t->events, why);
+    return 0;
+}
+
 static int report_run(struct mr_command_ctx *ctx, struct mr_error *err)
 {
     const struct report_options *o = ctx->options;
@@ -347,10 +374,7 @@ static int report_run(struct mr_command_ctx *ctx, struct mr_error *err)
         rc = explain(&r, &filters, ctx->stop, ctx->arena, err);
     bool none = rc == 0 && r.t->events && (r.s ? !r.s->events : has_filter(o) && !*o->path && !left(r.x, o));
     if (none)
-        mr_log(MR_LOG_WARN, "no event of %llu matches%s", (unsigned long long)r.t->events,
-               *o->steps      ? ": steps are spans with an argument 'step'"
-               : o->rank >= 0 ? ": ranks are those of MPI, Slurm or torchrun"
-                              : "");
+        rc = say_nothing_left(&r, err);
     if (rc == 0 && strcmp(o->html, "-") != 0)
         rc = print_report(&r, ctx->arena, err);
     if (rc == 0 && *o->csv)
@@ -367,8 +391,10 @@ const struct mr_command mr_cmd_report = {
     .synopsis = "[options] TRACE...",
     .summary = "explain traces: where the time went, why, what to change",
     .details =
-        "Reads the results folder of a 'millrace run', traces of 'millrace trace', of DFTracer and of Darshan DXT, "
-        "several at once, and says where the time of the training went, why it waited for data, and what would change "
+        "Reads the results folder of a 'millrace run', traces of 'millrace trace', DFTracer and torch.profiler, logs "
+        "of "
+        "Darshan and the CSV of TimeLogger, several at once, and says where the time of the training went, why it "
+        "waited for data, and what would change "
         "it by how many seconds. 'doc/explain.md' tells how it is computed.\n\n"
         "With --tables: who ran, how time splits between compute and I/O, every function with counts, bytes, times and "
         "sizes, and the busiest files. Overlap is computed by exact interval unions, over all and for every rank. Size "

@@ -188,6 +188,13 @@ static int read_darshan_log(struct input *in)
     return rc;
 }
 
+static void name_folder(struct input *in)
+{
+    const char *slash = strrchr(in->path, '/');
+    mr_error_hint(&in->err, "name its folder: millrace report '%.*s'", slash ? (int)(slash - in->path) : 1,
+                  slash ? in->path : ".");
+}
+
 /* JSON that we wrote ourselves: what it is, and where the trace of it may be. 0: it is none of these. */
 static int refuse_own_json(struct input *in)
 {
@@ -197,16 +204,20 @@ static int refuse_own_json(struct input *in)
                  {"millrace.compare/", "a comparison"},           {"millrace.check/", "the result of a check"},
                  {"millrace.sim/", "the result of a simulation"}, {"millrace.", "a result of millrace"}};
     const char *text = (const char *)in->data, *at = memmem(text, MR_MIN(in->len, (size_t)4096), "\"schema\"", 8);
+    const char *slash = strrchr(in->path, '/');
+    const char *origin = at ? NULL : memmem(text, MR_MIN(in->len, (size_t)4096), "\"origin\"", 8);
+    if (in->len && *text == '{' && origin && !strcmp(slash ? slash + 1 : in->path, "config.json")) {
+        mr_error_plain(&in->err, MR_E_FORMAT, "'%s' has the settings of a run, it is not a trace", in->path);
+        return name_folder(in), MR_E_FORMAT;
+    }
     if (!in->len || *text != '{' || !at)
         return 0;
     size_t left = MR_MIN((size_t)(text + in->len - at), (size_t)64);
     for (size_t i = 0; i < MR_ARRAY_LEN(known); i++)
         if (memmem(at, left, known[i].schema, strlen(known[i].schema))) {
-            const char *slash = strrchr(in->path, '/');
             mr_error_plain(&in->err, MR_E_FORMAT, "'%s' is %s, not a trace", in->path, known[i].what);
             if (i == 0)
-                mr_error_hint(&in->err, "name its folder: millrace report '%.*s'", slash ? (int)(slash - in->path) : 1,
-                              slash ? in->path : ".");
+                name_folder(in);
             return MR_E_FORMAT;
         }
     return 0;

@@ -1,6 +1,7 @@
 /* Text exports: Chrome JSON, DFTracer's .pfw.gz, CSV; and the choice between all of them. */
 #include "report/export.h"
 #include "base/common.h"
+#include "base/log.h"
 #include "report/context.h"
 #include "report/export_perfetto.h"
 #include "report/lanes.h"
@@ -584,9 +585,21 @@ static void timelogger_row(struct mr_out *o, const struct row *r)
     mr_out_text(o, "\n");
 }
 
+/* Names of spans are strings of their own kind. */
+static bool has_regions(const struct mr_trace *t)
+{
+    for (size_t p = 0; p < t->processes; p++)
+        for (uint32_t s = 1; s < t->process[p].strings; s++)
+            if (t->process[p].string[s].kind == MR_STR_SITE && t->process[p].string[s].text)
+                return true;
+    return false;
+}
+
 static int export_timelogger(const struct mr_trace *t, struct mr_out *o, struct mr_error *err)
 {
     struct mr_context *context = NULL;
+    if (!has_regions(t))
+        mr_log(MR_LOG_WARN, "the trace has no named span: the table has its heading alone");
     mr_out_text(o, "node,epoch,start,end,duration,pid,thread,name,category,step,rank\n");
     int rc = mr_context_create(t, &context, err);
     rc = rc ? rc : each_event(t, o, timelogger_row, &(struct around){.context = context}, err);

@@ -437,7 +437,7 @@ static void put_finding(const struct mr_finding *f, const struct mr_finding *bef
 {
     struct mr_strbuf text = {0};
     char saves[48] = "", time[MR_HUMAN_LEN];
-    if (f->potential)
+    if (f->potential && isfinite(f->saves_s))
         snprintf(saves, sizeof saves, "hidden now");
     else if (isfinite(f->saves_s))
         snprintf(saves, sizeof saves, "~%s", mr_human_ns(f->saves_s * 1e9, time));

@@ -109,6 +109,7 @@ Y
 "$MILLRACE" -q gen d --workload w.yaml >/dev/null
 "$MILLRACE" -q run w.yaml --no-ceiling --out r/one >/dev/null
 report 4 r/one/summary.json; said "is the summary of a run, not a trace"; said "millrace report 'r/one'"
+report 4 r/one/config.json; said "has the settings of a run"; said "millrace report 'r/one'"
 report 0 r # one level down
 "$MILLRACE" report --json r/one >j.json; report 4 j.json; said "is a report, not a trace"
 "$MILLRACE" -q run w.yaml --no-ceiling --out r/two >/dev/null
@@ -116,6 +117,12 @@ report 4 r; said "holds 2 runs"; said "r/one"
 mkdir -p h/node1 h/node2 no/thing; cp t.mrt h/node1/; "$MILLRACE" -q trace --no-python -o h/node2/u.mrt -- cat reads.py >/dev/null
 report 0 h # folders of hosts are one trace
 report 4 no; said "holds no traces"
+
+# ---- a part of a run: its own figures or none ----
+report 4 r/one --steps 900:901; said "no event of"; [ ! -s out ] || fail "a screen of nothing"
+report 4 r/one --rank 7; said "no event of"; [ ! -s out ] || fail "a screen of nothing"
+report 0 r/one; bytes=$(grep -o 'read [0-9.]* [KMGi]*B ' out | head -1)
+report 0 r/one --steps 2:3; [ -z "$bytes" ] || quiet "$bytes"
 
 # ---- tables as CSV and OpenMetrics ----
 report 0 r/one --csv tables
@@ -133,6 +140,10 @@ line = next(l for l in text.splitlines() if l.startswith('millrace_time_seconds{
 assert abs(float(line.split()[1]) - r["time"]["compute_s"]) < 1e-6
 P
 report 2 r/one --csv tables --path '*'
+
+# ---- a table without rows is said to have none ----
+expect 0 "$MILLRACE" export -f timelogger -o none.csv t.mrt; said "no named span"
+expect 0 "$MILLRACE" export -f timelogger -o some.csv whole.pfw; quiet "no named span"
 
 # ---- missing ranks ----
 SLURM_PROCID=1 SLURM_NTASKS=4 "$MILLRACE" -q trace --no-python -o rank.mrt -- cat reads.py >/dev/null

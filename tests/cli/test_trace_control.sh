@@ -168,7 +168,7 @@ for bad in '--time x' '--time nan' '--time 1e300:' '--time 2:1' '--time 0:0' '--
 done
 "$MILLRACE" report --steps 3 "$dir/t.mrt" 2>&1 >/dev/null | grep -q "no event of .* matches.*'step'" || fail "a filter that leaves nothing: no word"
 for good in '--time 0:1' '--time :1.5' '--time 0.5' '--time 1:' '--steps 3' '--steps 3:' '--steps :3' '--steps 3:3'; do
-    "$MILLRACE" report $good "$dir/t.mrt" >"$dir/out" 2>"$dir/err" || fail "$good was refused"
+    "$MILLRACE" report $good --json "$dir/t.mrt" >"$dir/out" 2>"$dir/err" || fail "$good was refused"
 done
 cp "$dir/t.mrt" "$dir/before.mrt"
 "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- "$dir/no-such-program" 2>"$dir/err"; [ $? = 127 ] || fail "missing program: status"
