@@ -67,6 +67,18 @@ static void healthy_run_has_no_finding_above_note(void **state)
     mr_explanation_free(x);
 }
 
+/* The figure of the verdict is that of the table below it, also where the first batch had a part in it. */
+static void verdict_says_the_seconds_of_the_table(void **state)
+{
+    (void)state;
+    struct mr_explanation *x = starved(2, 4, 0.05, 0.05, MR_STALL_WORKER, 8);
+    assert_true(x->steps > 0);
+    x->step[0].stall[MR_STALL_WORKER] = 2000000000;
+    advise(x);
+    assert_non_null(strstr(x->verdict.line[1], "8.00 s"));
+    mr_explanation_free(x);
+}
+
 static void without_steps_is_incomplete(void **state)
 {
     (void)state;
@@ -558,6 +570,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stripes_of_a_file_are_read),
         cmocka_unit_test(healthy_run_has_no_finding_above_note),
+        cmocka_unit_test(verdict_says_the_seconds_of_the_table),
         cmocka_unit_test(without_steps_is_incomplete),
         cmocka_unit_test(missing_ranks_and_lost_events_are_incomplete),
         cmocka_unit_test(slow_reads_ask_for_readers),
