@@ -29,7 +29,8 @@ struct report_options {
     bool json, all, tables, anonymous;
 };
 
-#define RANGE_MAX 9e9 /* seconds as ns fit 64 bits */
+#define RANGE_MAX 9e9        /* seconds as ns fit 64 bits */
+#define SPANS_EVENTS 200000u /* spans of larger traces are listed on the page only: they cost another look */
 
 #define FIELD(name) .key = #name, .offset = offsetof(struct report_options, name)
 static const struct mr_option report_options[] = {
@@ -250,7 +251,8 @@ static int explain(struct report *r, const struct mr_summary_options *filters, c
                                      .to_ns = filters->to_ns,
                                      .source = sources(r->o, a),
                                      .workload = mr_report_run_workload_name(r->run),
-                                     .pictures = *r->o->html || *r->o->csv || !r->t->sees, /* spans are all there is */
+                                     .pictures = *r->o->html || *r->o->csv || !r->t->sees ||
+                                                 r->t->events < SPANS_EVENTS, /* the screen lists named spans */
                                      .stop = stop};
     int rc = mr_explain(r->t, &opt, &r->x, err);
     if (!rc)

@@ -29,7 +29,7 @@ static struct pfw_text word(const char *text)
     return (struct pfw_text){.p = text, .n = (uint32_t)strlen(text), .quoted = true};
 }
 
-/* Takes one line apart; a field in quotes has them doubled inside, which names do not have. */
+/* Takes one line apart; a field in quotes has them doubled inside, as plain_name undoes it. */
 static int split(const char *p, const char *stop, struct pfw_text out[WORDS])
 {
     int n = 0;
@@ -146,6 +146,23 @@ static void add_argument(struct pfw_line *l, const char *key, const struct pfw_t
     l->f.meant[l->f.n++] = false;
 }
 
+/* The text of a field as it was before it was written as CSV. Names are read like those of JSON: a backslash that is
+ * one has to be written twice. */
+static struct pfw_text plain_name(struct logger *g, struct pfw_text t)
+{
+    if (!memchr(t.p, '"', t.n) && !memchr(t.p, '\\', t.n))
+        return t;
+    char *to = mr_arena_alloc(&g->im->arena, 2 * (size_t)t.n + 1);
+    uint32_t n = 0;
+    for (uint32_t i = 0; to && i < t.n; i++) {
+        if (t.p[i] == '"' || t.p[i] == '\\')
+            to[n++] = '\\';
+        to[n++] = t.p[i];
+        i += t.p[i] == '"' && i + 1 < t.n && t.p[i + 1] == '"';
+    }
+    return to ? (struct pfw_text){.p = to, .n = n, .quoted = true} : t;
+}
+
 static int set_rank(struct logger *g, const struct pfw_line *l, const struct pfw_text *rank)
 {
     int64_t r;
@@ -174,7 +191,8 @@ static int add_line(struct logger *g, const char *p, const char *stop)
         return 0;
     }
     dur = to ? end - MR_MIN(start, end) : dur;
-    struct pfw_line l = {.name = *name, .cat = category ? *category : word("time"), .ph = word("X")};
+    struct pfw_line l = {.name = plain_name(g, *name), .ph = word("X")};
+    l.cat = category ? plain_name(g, *category) : word("time");
     l.pid = as_number(field(g, w, n, PID));
     l.tid = as_number(field(g, w, n, THREAD));
     l.ts = (struct pfw_text){.p = "0", .n = 1, .whole = true, .number = (int64_t)MR_MIN(start, PFW_TIME_MAX)};

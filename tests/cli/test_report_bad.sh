@@ -82,6 +82,10 @@ grep -q "mean of all processes" counters.html || fail "what the times of counter
 report 0 whole.pt.trace.json --html profile.html; said "millrace trace -o run.mrt"; ! grep -q "aten::mm" profile.html || fail "operators are no spans of the program"
 report 0 whole.dxt whole.csv; said "whole.dxt, whole.csv"; said "report whole.dxt whole.csv --"
 
+printf 'node,epoch,start,end,duration,pid,thread,name\nn1,0,1.5,2.5,1,1,1,"say ""hi"", C:\\new"\n' >quoted.csv
+report 0 quoted.csv; said 'say "hi", C:\new'
+expect 0 "$MILLRACE" export -f timelogger -o again.csv quoted.csv; grep -qF '"say ""hi"", C:\new"' again.csv || fail "names of a CSV: $(cat again.csv)"
+
 # ---- its collector was killed ----
 "$MILLRACE" -q trace --no-python -o live.mrt -- sh -c 'cat reads.py >/dev/null; sleep 4' >/dev/null 2>&1 & tracer=$!
 for i in $(seq 100); do [ -d live.mrt.spool ] && ls live.mrt.spool/ | grep -q ring && break; sleep 0.1; done
