@@ -230,11 +230,11 @@ static void forget_totals(struct mr_explanation *x)
         f->read_bytes = f->wall_bytes_per_s = f->epoch_bytes = f->node_epoch_bytes = f->dataset_bytes = NAN;
 }
 
-/* What the report is of. */
+/* What the report is of; for programs a path. */
 static const char *sources(const struct report_options *o, struct mr_arena *a)
 {
     const char *first = o->trace.item[0];
-    if (o->trace.n < 2)
+    if (o->trace.n < 2 || o->json)
         return first;
     return o->trace.n == 2 ? mr_arena_printf(a, "%s, %s", first, o->trace.item[1])
                            : mr_arena_printf(a, "%s and %u others", first, o->trace.n - 1);

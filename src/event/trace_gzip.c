@@ -26,6 +26,19 @@ static bool all_zero(const uint8_t *p, size_t n)
     return n == 0 || (p[0] == 0 && !memcmp(p, p + 1, n - 1));
 }
 
+/* True if the input ended inside the data of a member; its checksum alone may be missing, and nothing is lost then. Any
+ * bytes serve as a checksum here: that they are compared at all tells. */
+static bool lacks_data(z_stream *z)
+{
+    uint8_t checksum[8] = {0}, more[64];
+    z->next_in = checksum;
+    z->avail_in = sizeof checksum;
+    z->next_out = more;
+    z->avail_out = sizeof more;
+    int state = inflate(z, Z_NO_FLUSH);
+    return state != Z_STREAM_END && !(state == Z_DATA_ERROR && z->msg && strstr(z->msg, "check"));
+}
+
 /* All members of a gzip file. Of a truncated file what was whole is kept; after damage decoding resumes at the next
  * member. Adds to *skipped the compressed bytes passed over; padding with zeros is no damage. */
 static int gunzip_damaged(const uint8_t *data, size_t len, const char *name, char **out, size_t *out_len,
@@ -72,8 +85,8 @@ static int gunzip_damaged(const uint8_t *data, size_t len, const char *name, cha
         if (n && n < cap)
             text[n++] = '\n'; /* the line that was cut off ends here */
     }
+    *cut = rc == 0 && n && used == len && (state == Z_OK || state == Z_BUF_ERROR) && lacks_data(&z);
     inflateEnd(&z);
-    *cut = rc == 0 && n && used == len && (state == Z_OK || state == Z_BUF_ERROR);
     if (*cut)
         mr_log(MR_LOG_WARN, "'%s' is truncated: what followed its last whole line is lost", name);
     if (rc == 0 && !n && state != Z_STREAM_END)
