@@ -250,6 +250,7 @@ static int explain(struct report *r, const struct mr_summary_options *filters, c
                                      .from_ns = filters->from_ns,
                                      .to_ns = filters->to_ns,
                                      .source = sources(r->o, a),
+                                     .path = r->o->trace.n == 1 && !r->o->anonymous ? r->o->trace.item[0] : NULL,
                                      .workload = mr_report_run_workload_name(r->run),
                                      .pictures = *r->o->html || *r->o->csv || !r->t->sees ||
                                                  r->t->events < SPANS_EVENTS, /* the screen lists named spans */

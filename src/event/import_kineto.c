@@ -85,6 +85,8 @@ static const char *read_head(struct kineto *k)
         k->host = v;
     if (find(k->text, n, "\"distributedInfo\"") && head_value(k, n, "\"rank\"", &v) && mr_pfw_int(&v, &x) && x >= 0)
         k->rank = x;
+    if (k->rank >= 0 && head_value(k, n, "\"world_size\"", &v) && mr_pfw_int(&v, &x) && x > k->rank && x < INT32_MAX)
+        k->im->world = (int32_t)x;
     const char *list = memchr(events, '[', (size_t)(k->end - events));
     return list ? list + 1 : k->end;
 }

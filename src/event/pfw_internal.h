@@ -70,6 +70,7 @@ struct mr_pfw {
     struct pfw_memo last_host, last_file, last_site;
     uint64_t joins;   /* not 0: files with this number and the same process are parts of it */
     unsigned sees;    /* enum mr_trace_sees */
+    int32_t world;    /* ranks of the job; 0 unknown */
     const char *note; /* what the source cannot say; static text, NULL none */
 };
 

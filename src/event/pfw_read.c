@@ -109,8 +109,10 @@ static int lane_to_chunk(struct mr_trace *t, uint64_t salt, struct mr_pfw *im, s
         uint64_t rank = mr_map_get(&im->rank_of, l->key);
         if (!rank) /* of a line without a host */
             rank = mr_map_get(&im->rank_of, mr_pfw_process_key(0, l->process));
-        if (rank)
+        if (rank) {
             p->rank = (int32_t)(rank - 1);
+            p->world = im->world ? im->world : p->world;
+        }
     }
     p->string = im->string.item;
     p->strings = (uint32_t)im->string.n;

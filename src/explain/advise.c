@@ -355,7 +355,10 @@ static int ask_rules(struct mr_advice *a, struct mr_draft *d, size_t *n)
             .pools = mr_rules[r].pools,
             .f = {.id = mr_rules[r].id, .saves_s = NAN, .saves_low_s = NAN, .saves_high_s = NAN, .confidence = 0.5}};
         a->why = "";
-        if (mr_rules[r].check(a, draft)) {
+        bool fires = x->facts.counters_only && mr_rules[r].pools && !(mr_rules[r].pools & MR_POOL_CALLS)
+                         ? mr_silent(a, "needs the times of calls, which counters do not have")
+                         : mr_rules[r].check(a, draft);
+        if (fires) {
             gate(a, draft);
             (*n)++;
         } else

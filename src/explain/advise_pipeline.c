@@ -121,8 +121,11 @@ double mr_storage_limit(const struct mr_advice *a)
 {
     const struct mr_explain_facts *f = a->f;
     double few = f->stream_bytes_per_s[0], many = f->stream_bytes_per_s[1];
+    /* A probe may be one process where the run has several: what the run got is no less. */
     if (f->streams[0] > 0 && few > 0 && many > 0)
-        return many >= GROWS * few && !(f->streams[1] > f->workers + 0.5) ? NAN : fmax(few, many);
+        return many >= GROWS * few && !(f->streams[1] > f->workers + 0.5)
+                   ? NAN
+                   : fmax(fmax(few, many), mr_known_or(f->wall_bytes_per_s, 0));
     if (f->queued && a->starved && a->read_s > 0.5 * a->stall_s)
         return f->wall_bytes_per_s;
     if (mr_known(f->knee) && mr_known(f->in_flight) && f->in_flight >= NEARLY * f->knee)

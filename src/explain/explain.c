@@ -309,6 +309,7 @@ int mr_explain(const struct mr_trace *t, const struct mr_explain_options *opt, s
     x->start_ns = t->first_ns;
     x->duration_ns = explain_span_ns(t->first_ns, t->last_ns);
     x->source = mr_arena_strdup(&x->arena, opt->source ? opt->source : "");
+    x->path = opt->path && *opt->path ? mr_arena_strdup(&x->arena, opt->path) : NULL;
     int rc = x->source ? explain(j, err) : mr_error_set(err, -ENOMEM, "cannot explain the trace");
     job_done(j);
     free(j);

@@ -378,6 +378,7 @@ struct mr_verdict {
 struct mr_explanation {
     struct mr_arena arena;
     const char *source; /* what was explained, as the user named it */
+    const char *path;   /* the same for commands to try; NULL: it is not one path */
     uint64_t start_ns;  /* real time */
     uint64_t duration_ns;
     /* Mean over ranks, and the rank with the most stall. stall[] adds up to ns[MR_TIME_STALL]. */
@@ -431,7 +432,7 @@ struct mr_explain_options {
     int64_t rank;               /* -1 all */
     int64_t step_from, step_to; /* inclusive; step_from -1: all */
     uint64_t from_ns, to_ns;    /* relative to the trace's first event; to 0 = end */
-    const char *source;         /* for `source` */
+    const char *source, *path;  /* for `source` and `path`, which may be NULL */
     const char *workload;       /* for facts.workload; may be NULL */
     bool pictures;              /* also timeline, heat, access map: what only the page shows */
     bool snippets;              /* also spans that the program named; pictures have them anyway */

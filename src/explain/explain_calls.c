@@ -280,8 +280,8 @@ static void count_call(const struct explain_job *j, struct explain_worker *w, st
         s->extents += mr_mix64(mr_mix64(b->c.offset[i] ^ mr_mix64(file)) ^ size);
         s->extent_reads++;
     }
-    if (l->rank != NO_INDEX && start < j->rank[l->rank].train_from)
-        return; /* importing a program's modules is not its data path */
+    if (!j->run && l->rank != NO_INDEX && start < j->rank[l->rank].train_from)
+        return; /* importing a program's modules is not its data path; our own runs only read ahead there */
     if (s) {
         s->io_sum_ns += end - start;
         s->metadata_calls += wait == MR_WAIT_METADATA;

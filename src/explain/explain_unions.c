@@ -125,7 +125,7 @@ static int unite_rank(struct mr_worker_ctx *ctx, uint64_t rank, struct mr_error 
     for (unsigned c = 0; c < MR_WAIT_CLASS_COUNT && !rc; c++)
         rc = unite_class(u, (uint32_t)rank, c, list, scratch, &io);
     if (!rc) {
-        drop_before(&io, r->train_from);
+        drop_before(&io, j->run ? 0 : r->train_from);
         r->union_ns += mr_intervals_length(&io);
         r->in_compute_ns += in_compute(r, &io);
     }

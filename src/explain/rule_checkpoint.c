@@ -81,9 +81,10 @@ bool mr_rule_ck1(struct mr_advice *a, struct mr_draft *d)
     d->f.saves_high_s = a->checkpoint_s;
     d->f.confidence = mr_known(f->fast_write_bytes_per_s) ? 0.9 : 0.75;
     d->f.potential = !blocks;
-    d->f.title = mr_say(a, "%.0f %s training for %s (%s), written at %s", s.n,
-                        s.n == 1 ? "checkpoint blocks" : "checkpoints block", mr_say_s(a, a->checkpoint_s),
-                        mr_say_share(a, a->run_s > 0 ? a->checkpoint_s / a->run_s : 0), mr_say_rate(a, rate * s.writers));
+    d->f.title =
+        mr_say(a, "%.0f %s training for %s (%s), written at %s", s.n,
+               s.n == 1 ? "checkpoint blocks" : "checkpoints block", mr_say_s(a, a->checkpoint_s),
+               mr_say_share(a, a->run_s > 0 ? a->checkpoint_s / a->run_s : 0), mr_say_rate(a, rate * s.writers));
     d->f.fix = mr_say(a,
                       "burst buffer: save to a local disk or memory, copy to the checkpoint folder while training goes "
                       "on (%.1fx faster)",

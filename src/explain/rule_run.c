@@ -289,8 +289,8 @@ bool mr_rule_tl2(struct mr_advice *a, struct mr_draft *d)
                            mr_say_s(a, (double)c->waited_ns / 1e9));
     d->f.formula = "sum over steps of what the others waited longer for other ranks than it did, mean of the others";
     char word[4400];
-    if (a->x->source && *a->x->source && !a->own)
-        d->f.command = mr_say(a, "millrace report %s --rank %d", mr_shell_word(a->x->source, word, sizeof word),
+    if (a->x->path && !a->own)
+        d->f.command = mr_say(a, "millrace report %s --rank %d", mr_shell_word(a->x->path, word, sizeof word),
                               mr_culprit_rank(a, c));
     return true;
 }

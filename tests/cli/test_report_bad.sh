@@ -208,4 +208,14 @@ with open("ahead.pfw", "w") as f:
             f.write(json.dumps({"id": s, "name": cat, "cat": cat, "pid": 1, "tid": 1, "ph": "X", "ts": t + at, "dur": dur}) + "\n")
 P
 report 0 ahead.pfw; said "Incomplete. Missing: times that can be relied on"; said "the clock jumped"
+# a profile of one of four ranks
+python3 - <<'P'
+import json
+events = []
+for s in range(4):
+    events.append({"ph": "X", "cat": "user_annotation", "name": "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "pid": 10, "tid": 10, "ts": 1000 + 2000 * s, "dur": 500})
+    events.append({"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 10, "tid": 10, "ts": 1600 + 2000 * s, "dur": 500})
+json.dump({"schemaVersion": 1, "distributedInfo": {"rank": 1, "world_size": 4}, "baseTimeNanoseconds": 1000, "traceEvents": events}, open("rank1.json", "w"))
+P
+report 0 rank1.json; said "3 ranks of the job are not in the trace"
 echo "bad input: ok"
