@@ -260,12 +260,16 @@ const char *mr_culprit_does(struct mr_advice *a, const struct mr_explain_culprit
 bool mr_rule_tl2(struct mr_advice *a, struct mr_draft *d)
 {
     const struct mr_explain_culprit *c = a->x->culprits ? &a->x->culprit[0] : NULL;
-    double all = 0, ranks = (double)a->x->ranks;
-    for (size_t i = 0; i < a->x->culprits; i++)
+    double all = 0, lost = 0, ranks = (double)a->x->ranks;
+    for (size_t i = 0; i < a->x->culprits; i++) {
         all += (double)a->x->culprit[i].steps;
+        lost += (double)a->x->culprit[i].lost_ns;
+    }
     if (!c || ranks < 2)
         return mr_silent(a, "no rank waited for another");
-    if ((double)c->steps <= fmax(0.5, fmin(2 / ranks, 0.8)) * all) /* of two, one comes last half the time by chance */
+    /* Of two, one comes last half the time by chance; where it costs anything, only a straggler does. */
+    bool often = (double)c->steps > fmax(0.5, fmin(2 / ranks, 0.8)) * all;
+    if (!often && ((double)c->steps <= 0.5 * all || (double)c->lost_ns < 0.9 * lost))
         return mr_silent(a, "the slowest rank changes: rank %d was it in %s of %s steps", mr_culprit_rank(a, c),
                          mr_say_count(a, (double)c->steps), mr_say_count(a, all));
     unsigned why = mr_culprit_class(c);
