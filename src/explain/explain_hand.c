@@ -591,7 +591,8 @@ int mr_explain_find_hand(struct explain_job *j, struct mr_error *err)
     size_t makes = j->make.n;
     int rc = 0;
     for (uint32_t r = 0; r < j->ranks && !rc && !j->run; r++)
-        rc = hand_rank(j, r, err);
+        if (!(rc = hand_rank(j, r, err)) && j->rank[r].hand)
+            mr_explain_place_facts(j, &j->rank[r]);
     if (!rc && j->make.n > makes)
         mr_explain_sort_makes(j);
     return rc;

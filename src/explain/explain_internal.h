@@ -300,6 +300,8 @@ int mr_explain_find_culprits(struct explain_job *j);
 
 /* ---- explain_waits.c ---- */
 int mr_explain_find_waits(struct explain_job *j);
+/* What others tell of the waits of a rank: idle time of its accelerator, batches that are ready. */
+void mr_explain_place_facts(struct explain_job *j, const struct explain_rank *r);
 
 /* ---- explain_hand.c ---- */
 int mr_explain_find_hand(struct explain_job *j, struct mr_error *err);

@@ -365,6 +365,9 @@ static int find_rank_steps(struct explain_job *j, uint32_t rank)
         rc = steps_from_begins(j, rank);
         if (!rc)
             place_waits(j, r);
+        for (uint32_t i = r->wait; i < r->wait + r->waits && !rc; i++)
+            if (j->wait.item[i].step != NO_INDEX)
+                join_idle(&j->step.item[j->wait.item[i].step], j->wait.item[i].idle);
     } else if (r->waits && r->waits >= computes / 2) {
         rc = steps_from_waits(j, rank);
         rc = rc ? rc : mark_evaluation(j, r);

@@ -262,7 +262,7 @@ static void place_idle(struct explain_wait *w, const struct explain_span *s)
 }
 
 /* Facts that come beside the waits. */
-static void place_facts(struct explain_job *j, const struct explain_rank *r)
+void mr_explain_place_facts(struct explain_job *j, const struct explain_rank *r)
 {
     uint32_t at = r->wait;
     for (uint32_t i = r->span; i < r->span + r->spans; i++) {
@@ -290,7 +290,7 @@ int mr_explain_find_waits(struct explain_job *j)
         j->lane[j->rank[r].consumer].consumer = true;
         rc = rank_waits(j, r);
         if (!rc)
-            place_facts(j, &j->rank[r]);
+            mr_explain_place_facts(j, &j->rank[r]);
     }
     free(count);
     return rc;

@@ -37,6 +37,7 @@ WAYS = {
     "nccl": (4, 0.0005, 10, "healthy", None, None),
     "gloo": (2, 0.01, 10, "input-bound", {"decode"}, {"TL2"}),
     "hand": (0, 0, 10, "input-bound", {"page_cache", "storage", "decode"}, {"PF1"}),
+    "handhidden": (0, 0, 60, "healthy", None, None),
 }
 
 
@@ -167,7 +168,7 @@ def loop(torch, way, folder, model, loader, weights, rounds, rows):
         model(torch.zeros(ROWS, 64, device="cuda")).sum().backward()  # compiling is not part of the loop
     marks, waited, saved, n = Marks(torch), 0.0, 0.0, 0
     begin = before = time.perf_counter()
-    batches = prefetched(torch, loader) if way == "stream" else by_hand(torch, folder) if way == "hand" else loader
+    batches = prefetched(torch, loader) if way == "stream" else by_hand(torch, folder) if way.startswith("hand") else loader
     for data, label in batches:
         waited += time.perf_counter() - before
         marks.mark(marks.begin)

@@ -504,9 +504,36 @@ static void other_loops_stay_incomplete(void **state)
     }
 }
 
+/* On a device the loop may read while the device is still busy with the step before: only its idle time counts. */
+static void what_the_device_idles_counts(void **state)
+{
+    (void)state;
+    for (unsigned busy = 0; busy < 2; busy++) {
+        struct world w;
+        open_world(&w);
+        w.device = true;
+        for (unsigned s = 0; s < STEPS; s++) {
+            read_file(&w, 20 * MS);
+            uint64_t idle = busy ? MS / 4 : 19 * MS;
+            put_span(&w, 0, "accelerator", "idle", w.now - idle, w.now, NULL, 0);
+            w.forward = w.now;
+            compute(&w, 4 * MS);
+            backward(&w, 20 * MS);
+            step(&w);
+        }
+        struct mr_explanation *x = explain(&w);
+        assert_int_equal(x->steps, STEPS);
+        assert_true(x->ns[MR_TIME_STALL] == STEPS * 20 * MS);
+        assert_true(x->rank[0].accelerator_idle_ns == STEPS * (busy ? MS / 4 : 19 * MS));
+        assert_int_equal(x->verdict.verdict, busy ? MR_VERDICT_HEALTHY : MR_VERDICT_INPUT);
+        mr_explanation_free(x);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_the_device_idles_counts),
         cmocka_unit_test(own_reads_are_waits_for_storage),
         cmocka_unit_test(steps_are_batches),
         cmocka_unit_test(stray_calls_do_not_stretch_waits),

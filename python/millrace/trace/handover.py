@@ -5,7 +5,8 @@ slept; in which call the trace knows, or it was a wait that nobody sees. In a pr
 
 They also carry `forward_ns`: how long before the span the thread first called a module that has parameters, since its last one. What a loop computes between
 reading and that is its data's, what follows is the model's. For that torch.nn.Module's call is watched, from the first train span of a process that has used
-no DataLoader until it uses one. `device` says that CUDA is in use: then copies may wait for the device before the forward pass.
+no DataLoader until it uses one. Between the last train span and that call the accelerator's idle time is measured, as it is during a DataLoader's waits
+(accelerator.py). `device` says that CUDA is in use: then copies may wait for the device before the forward pass.
 
 Handovers are the calls by which a thread takes the result of another thread or process: futures, pools, queues between processes. Only a thread that trains
 tells of them, and not inside a wait of PyTorch's DataLoader; workers and libraries use the same classes. Before its first step a thread remembers the last
@@ -20,7 +21,7 @@ import sys
 import threading
 from time import perf_counter_ns, thread_time_ns
 
-from . import _trace, cpu, now, span
+from . import _trace, accelerator, cpu, now, span
 
 _delay = getattr(_trace, "cpu_delay", int)
 _here = threading.local()  # since: when this thread's last train span ended; forward: when it called a module, 0 not yet; first: its last handover before
@@ -62,6 +63,7 @@ def _watch():
     def __call__(self, *args, **kwargs):
         if not compiling() and getattr(_here, "forward", None) == 0 and next(self.parameters(), None) is not None:
             _here.forward = perf_counter_ns()
+            accelerator.wait_ends(_here.__dict__.pop("idle", None), {"batch": -1, "epoch": -1, "loader": -1})
         return original(self, *args, **kwargs)
 
     _Watch.original = original
@@ -108,7 +110,11 @@ def train_ends(label, begin, said, optimizer=None):
     if _Watch.original is None:
         _watch()
     _here.forward = 0
-    _here.since = () if _Watch.loader_used else (perf_counter_ns(), thread_time_ns(), _delay())
+    if _Watch.loader_used:
+        _here.since = ()
+    else:
+        _here.idle = accelerator.begin()
+        _here.since = perf_counter_ns(), thread_time_ns(), _delay()
 
 
 def _number(optimizer):
