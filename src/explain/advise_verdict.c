@@ -144,7 +144,7 @@ static const char *headline(struct mr_advice *a, double share, double seconds)
                       mr_say_s(a, (double)a->x->duration_ns / 1e9));
     default:
         return mr_say(a, "Healthy. Training waited for data %s of the time %s%s.", mr_say_share(a, share), of,
-                      share >= MR_STARVED && a->waited_s >= 0.02 ? ", nearly all for the first batch" : "");
+                      share >= MR_STARVED ? ", nearly all for the first batch" : "");
     }
 }
 
@@ -223,14 +223,23 @@ static const char *why_ranks(struct mr_advice *a)
              : NULL;
 }
 
+/* Why batches came late; the first one of a run apart, where that is a good part. */
+static const char *why_waits(struct mr_advice *a)
+{
+    const char *text = why_input(a);
+    double first = (double)a->x->first_ns / 1e9;
+    if (lost_to_others(a) >= BARRIER_SHARE && !held_up_by(a, MR_TIME_STALL))
+        text = mr_say(a, "%s %s", why_ranks(a), text);
+    return first > 0.3 * a->waited_s && a->evaluation_s < 0.5 * a->waited_s
+               ? mr_say(a, "%s Of the waits, %s are for the first batch.", text, mr_say_s(a, first))
+               : text;
+}
+
 static const char *why(struct mr_advice *a)
 {
     const struct mr_explanation *x = a->x;
     switch (x->verdict.verdict) {
-    case MR_VERDICT_INPUT:
-        return lost_to_others(a) >= BARRIER_SHARE && !held_up_by(a, MR_TIME_STALL)
-                   ? mr_say(a, "%s %s", why_ranks(a), why_input(a))
-                   : why_input(a);
+    case MR_VERDICT_INPUT: return why_waits(a);
     case MR_VERDICT_IMBALANCE: return why_ranks(a);
     case MR_VERDICT_HEALTHY:
         return mr_known(a->f->headroom) && a->f->headroom > 1
@@ -254,9 +263,13 @@ static const char *best_fix(struct mr_advice *a)
     if (g && !strcmp(f->id, "PF1") && !strncmp(g->id, "TH", 2) && a->f->workers < 1)
         g = NULL; /* loading ahead means workers, and how many is said */
     saves += g ? g->adds_s : 0;
-    return mr_say(a, "Best fix (%s%s%s): %s%s%s.  Predicted %s -> %s (-%.0f %% +/- %.0f)", f->id, g ? " + " : "",
-                  g ? g->id : "", f->fix, g ? "; " : "", g ? g->fix : "", mr_say_s(a, whole),
-                  mr_say_s(a, whole - saves), 100 * saves / whole, 100 * spread / whole);
+    const char *fix = mr_say(a, "Best fix (%s%s%s): %s%s%s.", f->id, g ? " + " : "", g ? g->id : "", f->fix,
+                             g ? "; " : "", g ? g->fix : "");
+    if (mr_finding_is_bound(f))
+        return mr_say(a, "%s  Predicted %s -> %s at best (up to -%.0f %%): not tried", fix, mr_say_s(a, whole),
+                      mr_say_s(a, whole - saves), 100 * saves / whole);
+    return mr_say(a, "%s  Predicted %s -> %s (-%.0f %% +/- %.0f)", fix, mr_say_s(a, whole), mr_say_s(a, whole - saves),
+                  100 * saves / whole, 100 * spread / whole);
 }
 
 /* Of stdio alone: standard streams are left out, so a program without files has none. */

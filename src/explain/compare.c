@@ -355,6 +355,18 @@ static int compare_settings(struct mr_compare *c, bool machine)
     return rc;
 }
 
+/* The same but for the figures in it. */
+static bool same_reason(const char *a, const char *b)
+{
+    static const char figures[] = "0123456789.,";
+    for (;; a++, b++) {
+        a += strspn(a, figures);
+        b += strspn(b, figures);
+        if (*a != *b || !*a)
+            return *a == *b;
+    }
+}
+
 /* ---- notes ---- */
 
 /* Runs with the same doubt as `r`, and whether `r` is the first of them. */
@@ -366,7 +378,7 @@ static size_t same_doubt(const struct mr_compare *c, const struct mr_compare_run
         for (size_t i = 0; i < c->side[s].run.n; i++) {
             const struct mr_compare_run *o = &c->side[s].run.item[i];
             if (o->incomplete != r->incomplete || o->untrusted != r->untrusted ||
-                strcmp(o->why ? o->why : "", why) != 0)
+                !same_reason(o->why ? o->why : "", why))
                 continue;
             *first = n ? *first : o == r;
             n++;

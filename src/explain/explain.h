@@ -230,7 +230,7 @@ struct mr_explain_access {
 #define MR_EXPLAIN_SIZE_BINS 48 /* log2: bin k has sizes of [2^k, 2^(k+1)); 0 bytes apart */
 struct mr_explain_sizes {
     uint64_t ops[MR_EXPLAIN_SIZE_BINS], bytes[MR_EXPLAIN_SIZE_BINS], dur_ns[MR_EXPLAIN_SIZE_BINS];
-    uint64_t zero;                           /* end-of-file reads */
+    uint64_t zero, zero_ns;                  /* end-of-file reads; how long they took */
     uint64_t p50_ns, p95_ns, p99_ns, max_ns; /* latency of data calls */
     uint64_t storage_p50_ns, storage_p99_ns; /* of reads that did not come at memory speed; 0: none */
     uint64_t top_size[8], top_ops[8];
@@ -249,12 +249,13 @@ struct mr_explain_facts {
     double batch_load_s, batch_load_p99_s; /* t_l: one worker, one batch, from start to ready */
     double batch_read_s, batch_decode_s;   /* of it: storage and metadata; decode, transform, collate */
     double compute_s;                      /* t_c: compute of a step, median */
-    double evaluation_workers, evaluation_load_s, evaluation_compute_s; /* the same of evaluation's loader and steps */
+    double evaluation_workers, evaluation_load_s, evaluation_compute_s,
+        evaluation_cpu; /* the same of evaluation's loader and steps */
     double step_s, step_p99_s, stall_p50_s, stall_p99_s, stall_max_s, stalled_steps; /* stalled: share over 5 % */
     double queue_empty; /* share of waits that found no batch ready */
     double in_flight;   /* data reads in flight while there is one, of one rank */
     double epochs, epoch_bytes, dataset_bytes, node_epoch_bytes; /* read per epoch by all / distinct / by one node */
-    double files, opens_per_sample, metadata_share;
+    double files, opens, opens_per_sample, metadata_share;       /* opens: of all files, in training */
     double read_bytes, written_bytes, delivered_bytes;
     double busy_bytes_per_s, wall_bytes_per_s, request_bytes_per_s;
     double au, au_low, au_high, au_cold, ceiling, headroom, samples_per_s;
@@ -345,6 +346,12 @@ struct mr_finding {
     double adds_s; /* of saves_s: beyond what the findings before this one save already. saves_s is for this change
                       alone; several of one cause do not add up, adds_s do */
 };
+/* What it saves is what it may save at best: less, down to nothing, is as likely. */
+static inline bool mr_finding_is_bound(const struct mr_finding *f)
+{
+    return f->saves_s > 0 && f->saves_low_s < 0.25 * f->saves_s;
+}
+
 /* A rule that did not fire, and why: for --explain. */
 struct mr_silence {
     const char *id, *why;

@@ -197,6 +197,7 @@ static void count_size(struct explain_worker *w, bool is_read, uint64_t size, ui
     struct mr_explain_sizes *s = is_read ? &w->read : &w->write;
     if (!size) { /* the end of a file: no data, and no latency of any */
         s->zero++;
+        s->zero_ns += dur;
         return;
     }
     mr_histogram_add(is_read ? w->read_time : w->write_time, dur);
@@ -282,6 +283,8 @@ static void count_call(const struct explain_job *j, struct explain_worker *w, st
     }
     if (!j->run && l->rank != NO_INDEX && start < j->rank[l->rank].train_from)
         return; /* importing a program's modules is not its data path; our own runs only read ahead there */
+    if (!j->run && file != NO_INDEX && j->file.item[file].code)
+        return; /* nor is it later on, in workers that are started anew */
     if (s) {
         s->io_sum_ns += end - start;
         s->metadata_calls += wait == MR_WAIT_METADATA;

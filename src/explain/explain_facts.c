@@ -126,6 +126,7 @@ void mr_explain_unknown_facts(struct mr_explain_facts *f)
                              &f->evaluation_workers,
                              &f->evaluation_load_s,
                              &f->evaluation_compute_s,
+                             &f->evaluation_cpu,
                              &f->step_s,
                              &f->step_p99_s,
                              &f->stall_p50_s,
@@ -139,6 +140,7 @@ void mr_explain_unknown_facts(struct mr_explain_facts *f)
                              &f->dataset_bytes,
                              &f->node_epoch_bytes,
                              &f->files,
+                             &f->opens,
                              &f->opens_per_sample,
                              &f->metadata_share,
                              &f->read_bytes,
@@ -274,7 +276,7 @@ static int make_facts(struct explain_job *j)
 static void evaluation_facts(struct explain_job *j)
 {
     struct mr_explain_facts *f = &j->x->facts;
-    double load = 0, compute = 0, makes = 0, steps = 0;
+    double load = 0, compute = 0, makes = 0, steps = 0, cpu = 0;
     for (size_t i = 0; i < j->wait.n; i++) {
         const struct explain_wait *w = &j->wait.item[i];
         if (w->step == NO_INDEX || j->step.item[w->step].phase != MR_EXPLAIN_EVAL)
@@ -285,7 +287,9 @@ static void evaluation_facts(struct explain_job *j)
         f->evaluation_workers = w->workers != UNKNOWN ? (double)w->workers : f->evaluation_workers;
         makes += m && !m->own;
         load += m && !m->own ? (double)(m->end - m->start) / 1e9 : 0;
+        cpu += m && !m->own && m->cpu_ns != UNKNOWN ? (double)m->cpu_ns / 1e9 : 0;
     }
+    f->evaluation_cpu = load > 0 ? cpu / load : NAN;
     f->evaluation_load_s = makes > 0 ? load / makes : NAN;
     f->evaluation_compute_s = steps > 0 ? compute / steps : NAN;
 }

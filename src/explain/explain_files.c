@@ -297,14 +297,15 @@ static void file_facts(struct explain_job *j, const struct explain_tally *tally)
 {
     struct mr_explain_facts *f = &j->x->facts;
     uint64_t read = 0, unique = 0, shared = 0, opens = 0, disorder = 0, files = 0;
-    uint64_t by_fs = 0;
+    uint64_t by_fs = 0, all_opens = 0;
     bool known = j->make.n > 0; /* which files are read for batches */
     for (uint32_t i = 0; i < j->file.n; i++)
         known |= tally[i].for_batch && tally[i].read_bytes;
     for (uint32_t i = 0; i < j->file.n; i++) {
         const struct explain_tally *t = &tally[i];
         unsigned p = pattern_of(t);
-        if (!t->reads || (known && !t->for_batch) || is_kernels(j->file.item[i].fs))
+        all_opens += j->file.item[i].code ? 0 : t->opens;
+        if (!t->reads || (known && !t->for_batch) || is_kernels(j->file.item[i].fs) || j->file.item[i].code)
             continue;
         files++;
         read += t->read_bytes;
@@ -317,6 +318,7 @@ static void file_facts(struct explain_job *j, const struct explain_tally *tally)
             f->device = mr_arena_strdup(&j->x->arena, j->file.item[i].fs);
         }
     }
+    f->opens = (double)all_opens;
     f->files = (double)files;
     f->dataset_bytes = (double)unique;
     f->reread_ratio = unique ? (double)read / (double)unique : __builtin_nan("");
@@ -358,6 +360,7 @@ static void add_sizes(struct mr_explain_sizes *to, const struct mr_explain_sizes
         to->dur_ns[b] += from->dur_ns[b];
     }
     to->zero += from->zero;
+    to->zero_ns += from->zero_ns;
 }
 
 static void latencies(struct mr_explain_sizes *s, const struct mr_histogram *h)

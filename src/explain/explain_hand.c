@@ -163,25 +163,6 @@ static int find_usual(struct hand *h)
 
 /* ---- what the thread did ---- */
 
-static bool ends(const struct explain_file *f, const char *suffix)
-{
-    size_t len = strlen(suffix);
-    return f->len >= len && !memcmp(f->path + f->len - len, suffix, len);
-}
-
-static bool begins(const struct explain_file *f, const char *prefix)
-{
-    size_t len = strlen(prefix);
-    return f->len >= len && !memcmp(f->path, prefix, len);
-}
-
-/* Modules that are imported late, and what the kernel tells of the machine. */
-static bool no_data(const struct explain_file *f)
-{
-    return f->kind == MR_FD_TTY || begins(f, "/proc/") || begins(f, "/sys/") || ends(f, ".py") || ends(f, ".pyc") ||
-           ends(f, ".so") || memmem(f->path, f->len, ".so.", 4);
-}
-
 /* H1. False: nothing that is known of the thread's time. */
 static bool judge_call(const struct explain_job *j, const struct mr_event_batch *b, uint32_t i, uint32_t file,
                        struct act *a)
@@ -194,7 +175,7 @@ static bool judge_call(const struct explain_job *j, const struct mr_event_batch 
     if (wait == MR_WAIT_CLASS_COUNT)
         return false;
     a->kind = KNOWN;
-    if (f && no_data(f))
+    if (f && (f->code || f->kind == MR_FD_TTY))
         return true;
     if (wait == MR_WAIT_METADATA)
         a->kind = WEAK;

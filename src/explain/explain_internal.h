@@ -171,6 +171,7 @@ struct explain_file {
     const char *fs;
     uint32_t len;
     uint8_t kind; /* enum mr_fd_class */
+    bool code;    /* a module of the program, or what the kernel tells of the machine: no data */
 };
 
 /* Counters of a file, in one worker of the second pass. */

@@ -21,6 +21,24 @@ static uint8_t key_of(const struct mr_trace_string *s)
     return 0;
 }
 
+static bool ends(const struct mr_trace_string *s, const char *suffix)
+{
+    size_t len = strlen(suffix);
+    return s->len >= len && !memcmp(s->text + s->len - len, suffix, len);
+}
+
+static bool begins(const struct mr_trace_string *s, const char *prefix)
+{
+    size_t len = strlen(prefix);
+    return s->len >= len && !memcmp(s->text, prefix, len);
+}
+
+static bool is_code(const struct mr_trace_string *s)
+{
+    return begins(s, "/proc/") || begins(s, "/sys/") || ends(s, ".py") || ends(s, ".pyc") || ends(s, ".so") ||
+           memmem(s->text, s->len, ".so.", 4);
+}
+
 /* Equal paths of different machines are one file: data sets lie on shared file systems. */
 static int file_number(struct explain_job *j, uint32_t node, const struct mr_trace_string *s, uint32_t *out)
 {
@@ -33,6 +51,7 @@ static int file_number(struct explain_job *j, uint32_t node, const struct mr_tra
             return -ENOMEM;
         *f = (struct explain_file){.path = s->text, .len = s->len, .fs = mr_trace_fs_of(j->t, node, s->text, s->len)};
         f->kind = (uint8_t)mr_fd_class_of(s->text, s->len, f->fs);
+        f->code = is_code(s);
         *at = j->file.n;
     }
     *out = (uint32_t)*at;

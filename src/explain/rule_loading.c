@@ -83,6 +83,12 @@ static void pf1_words(struct mr_advice *a, struct mr_draft *d, const struct mr_p
     mr_fix_loading(a, d, fmax(1, q->workers), q->ahead);
 }
 
+/* Whether anybody knows what more readers would get. */
+static bool scaling_known(const struct mr_explain_facts *f)
+{
+    return (f->stream_bytes_per_s[0] > 0 && f->stream_bytes_per_s[1] > 0) || mr_known(f->knee);
+}
+
 bool mr_rule_pf1(struct mr_advice *a, struct mr_draft *d)
 {
     struct mr_pipeline p, q;
@@ -104,10 +110,17 @@ bool mr_rule_pf1(struct mr_advice *a, struct mr_draft *d)
             a, "the readers need %s for a batch, computing it takes %s: they cannot keep up, however early they start",
             mr_say_s(a, (p.read_s + p.cpu_s) / fmax(1, p.workers)), mr_say_s(a, p.compute_s));
     d->f.potential = !a->starved;
-    d->f.confidence = p.limit_s > 0 || p.cpu_s >= p.read_s || p.workers >= 1 ? 0.9 : 0.75;
+    bool untried = p.workers < 1 && p.read_s > p.cpu_s && !(p.limit_s > 0) && !scaling_known(a->f);
+    d->f.confidence = untried ? 0.75 : 0.9;
     d->weight = 1.1; /* costs nothing but memory */
     set_saves(d, saves, 0.8 * saves, a->stall_s);
     pf1_words(a, d, &p, &q);
+    if (untried) { /* certain is only that reading goes on while the loop computes */
+        struct mr_pipeline one = q;
+        one.limit_s = p.read_s;
+        d->f.saves_low_s = fmin(0.8 * saves, 0.8 * mr_pipeline_saves_s(a, &one));
+        d->f.title = mr_say(a, "%s; whether the storage gives more to several readers was not tried", d->f.title);
+    }
     d->f.evidence = evidence(a, &p);
     d->f.formula = step_formula(a, &q, mr_say(a, "%.0f batches ahead", q.ahead));
     return true;
@@ -179,7 +192,7 @@ bool mr_rule_th1(struct mr_advice *a, struct mr_draft *d)
         return mr_silent(a, "the storage is the limit: %s, whoever asks (TH4)", mr_say_rate(a, mr_storage_limit(a)));
     if (!more_workers(a, d, &p, f->in_flight, &q))
         return false;
-    bool sure = asked || mr_known(f->knee);
+    bool sure = scaling_known(f);
     d->f.confidence = sure ? 0.9 : 0.6;
     d->weight *= p.read_s >= p.cpu_s ? 1 : 0.6;
     set_saves(d, d->f.saves_s, sure ? 0.8 * d->f.saves_s : 0, a->stall_s);
@@ -263,12 +276,13 @@ bool mr_rule_th4(struct mr_advice *a, struct mr_draft *d)
     set_saves(d, d->f.saves_s, 0.7 * d->f.saves_s, a->stall_s);
     bool grows = f->stream_bytes_per_s[1] >= 1.15 * f->stream_bytes_per_s[0];
     d->weight = 0.4; /* new storage, or other data: the last thing to do */
-    d->f.title = mr_say(a, "the storage is the limit: %s%s; the accelerators ask for %s", mr_say_rate(a, limit),
-                        grows               ? mr_say(a, ", to %.2g readers", f->streams[1])
-                        : f->streams[1] > 0 ? mr_say(a, ", to %.2g readers as to %.2g", f->streams[0], f->streams[1])
-                        : f->queued         ? ", to a queue of requests"
-                                            : "",
-                        mr_say_rate(a, f->demand_bytes_per_s));
+    d->f.title =
+        mr_say(a, "the storage is the limit: %s%s; the accelerators ask for %s", mr_say_rate(a, limit),
+               grows               ? mr_say(a, ", to %.2g readers", f->streams[1])
+               : f->streams[1] > 0 ? mr_say(a, ", with %.2g reads at a time as with %.2g", f->streams[0], f->streams[1])
+               : f->queued         ? ", to a queue of requests"
+                                   : "",
+               mr_say_rate(a, f->demand_bytes_per_s));
     d->f.fix = mr_say(a, "fewer bytes per sample, a cache or a faster tier in front, or faster storage%s",
                       grows ? "" : "; more readers do not help");
     d->f.evidence = evidence(a, &p);

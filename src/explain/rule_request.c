@@ -52,6 +52,8 @@ bool mr_rule_sz1(struct mr_advice *a, struct mr_draft *d)
     double rate = r.seconds > 0 ? r.bytes / r.seconds : NAN, mean = r.bytes / r.ops;
     if (!(rate < SLOW * good))
         return mr_silent(a, "reads below 64 KiB get %s each: no latency to save", mr_say_rate(a, rate));
+    if (mr_storage_is_limit(a))
+        return mr_silent(a, "the storage is the limit: larger reads get no more bytes (TH4)");
     double latency = fmax(0, r.seconds / r.ops - mean / good);
     double left = (latency * mean / GOOD_BYTES + mean / good) / (latency + mean / good);
     double saves = pool * (r.all_seconds > 0 ? r.seconds / r.all_seconds : 1) * (1 - left);
@@ -261,13 +263,12 @@ bool mr_rule_amp1(struct mr_advice *a, struct mr_draft *d)
 bool mr_rule_eof1(struct mr_advice *a, struct mr_draft *d)
 {
     double opens = 0, zero = (double)a->x->read_sizes.zero, reads = 0;
-    for (size_t i = 0; i < a->x->groups; i++)
-        opens += (double)a->x->group[i].opens;
+    opens = mr_known_or(a->f->opens, 0);
     for (unsigned k = 0; k < MR_EXPLAIN_SIZE_BINS; k++)
         reads += (double)a->x->read_sizes.ops[k];
     if (!(zero > 0) || zero <= 1.2 * opens || zero < 100 || zero < 0.1 * reads)
         return mr_silent(a, "%s reads at the end of a file", mr_say_count(a, zero));
-    double each = (double)a->x->read_sizes.p50_ns / 1e9;
+    double each = (double)a->x->read_sizes.zero_ns / 1e9 / zero;
     d->f.saves_s = fmin(a->read_s, zero * each / fmax(1, (double)a->x->ranks));
     d->f.saves_low_s = 0;
     d->f.saves_high_s = a->read_s;

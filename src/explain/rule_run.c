@@ -43,7 +43,8 @@ bool mr_rule_ev1(struct mr_advice *a, struct mr_draft *d)
     d->f.title = mr_say(a, "evaluation waits %s for its data", mr_say_s(a, a->evaluation_s));
     d->f.evidence = mr_say(a, "of %s waited for data in all", mr_say_s(a, a->waited_s));
     if (mr_known(workers) && mr_known(load) && mr_known(compute) && load > 0) {
-        double most = fmax(fmax(1, workers), mr_known_or(f->cpus_per_rank, 8)); /* training stands still meanwhile */
+        double room = f->evaluation_cpu < 0.5 ? 8 : mr_known_or(f->cpus_per_rank, 8); /* asleep: CPUs are no limit */
+        double most = fmax(fmax(1, workers), room);
         double then = fmin(most, fmax(workers + 1, ceil(load / fmax(compute, load / most))));
         double now_s = evaluation_stall(load, workers, compute), then_s = evaluation_stall(load, then, compute);
         d->f.saves_s = now_s > 0 ? a->evaluation_s * (1 - then_s / now_s) : 0;
@@ -235,6 +236,32 @@ unsigned mr_culprit_class(const struct mr_explain_culprit *c)
     return why;
 }
 
+/* It has evaluation steps, and no other rank has. */
+static bool evaluates_alone(const struct mr_advice *a, const struct mr_explain_culprit *c)
+{
+    size_t own = 0, all = 0;
+    unsigned class = mr_culprit_class(c);
+    for (size_t i = 0; i < a->x->steps; i++) {
+        bool evaluates = a->x->step[i].phase == MR_EXPLAIN_EVAL;
+        all += evaluates;
+        own += evaluates && a->x->step[i].rank == c->rank;
+    }
+    return own && own == all && (class == MR_TIME_STALL || class == MR_TIME_COMPUTE);
+}
+
+static const char *culprit_fix(struct mr_advice *a, const struct mr_explain_culprit *c)
+{
+    if (evaluates_alone(a, c))
+        return "let every rank evaluate its part, or evaluate beside training";
+    switch (mr_culprit_class(c)) {
+    case MR_TIME_STALL:
+        return mr_say(a, "find out why rank %d waits for data, and not the others: its files, node, disk, workers",
+                      mr_culprit_rank(a, c));
+    case MR_TIME_CHECKPOINT: return "save beside training (asynchronously), or let every rank save its part";
+    default: return "look at its node (placement, disk, other programs), or give it less";
+    }
+}
+
 const char *mr_culprit_does(struct mr_advice *a, const struct mr_explain_culprit *c)
 {
     static const char *const does[] = {[MR_TIME_COMPUTE] = "computed",
@@ -252,6 +279,8 @@ const char *mr_culprit_does(struct mr_advice *a, const struct mr_explain_culprit
     unsigned class = mr_culprit_class(c), cause = 0;
     for (unsigned k = 1; k < MR_STALL_CAUSE_COUNT; k++)
         cause = c->stall[k] > c->stall[cause] ? k : cause;
+    if (evaluates_alone(a, c))
+        return "evaluated alone";
     bool told = class == MR_TIME_STALL && c->stall[cause] && cause != MR_STALL_UNKNOWN;
     return mr_say(a, "%s%s%s%s longer than the others", does[class], told ? " (" : "", told ? causes[cause] : "",
                   told ? ")" : "");
@@ -283,12 +312,7 @@ bool mr_rule_tl2(struct mr_advice *a, struct mr_draft *d)
                                             : 0; /* its own time and what the others waited for it */
     d->f.title = mr_say(a, "rank %d is last in %s of the steps: it %s", mr_culprit_rank(a, c),
                         mr_say_share(a, (double)c->steps / fmax(1, all)), mr_culprit_does(a, c));
-    d->f.fix =
-        why == MR_TIME_STALL
-            ? mr_say(a, "find out why rank %d waits for data, and not the others: its files, node, disk, workers",
-                     mr_culprit_rank(a, c))
-        : why == MR_TIME_CHECKPOINT ? "save beside training (asynchronously), or let every rank save its part"
-                                    : "look at its node (placement, disk, other programs), or give it less";
+    d->f.fix = culprit_fix(a, c);
     d->f.evidence = mr_say(a, "%s lost to it, others waited %s in all", mr_say_s(a, (double)c->lost_ns / 1e9),
                            mr_say_s(a, (double)c->waited_ns / 1e9));
     d->f.formula = "sum over steps of what the others waited longer for other ranks than it did, mean of the others";

@@ -22,8 +22,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FAULT_MOST 20000000u /* ns: a page of a mapped file and what is read ahead with it come within that */
-#define BESIDE_LEAST 0.3     /* of a wait: less that threads did beside it tells nothing */
+#define FAULT_MOST 20000000u       /* ns: a page of a mapped file and what is read ahead with it come within that */
+#define FAULTS_MANY 4u             /* of one batch: that many are no chance beside a sleep, but slow storage */
+#define FAULT_MOST_SLOW 500000000u /* ns: the same of storage that gives a few MB/s */
+#define BESIDE_LEAST 0.3           /* of a wait: less that threads did beside it tells nothing */
 
 /* What is known about one wait. */
 struct blame {
@@ -63,7 +65,7 @@ static double off_cpu(const struct explain_make *m)
 
 double mr_explain_fault_ns(const struct explain_make *m)
 {
-    return MR_MIN(off_cpu(m), (double)m->faults * FAULT_MOST);
+    return MR_MIN(off_cpu(m), (double)m->faults * (m->faults < FAULTS_MANY ? FAULT_MOST : FAULT_MOST_SLOW));
 }
 
 /* Gives the rest of a make's time, which nothing tells of, to decode, storage and worker. */

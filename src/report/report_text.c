@@ -440,7 +440,8 @@ static void put_finding(const struct mr_finding *f, const struct mr_finding *bef
     if (f->potential && isfinite(f->saves_s))
         snprintf(saves, sizeof saves, "hidden now");
     else if (isfinite(f->saves_s))
-        snprintf(saves, sizeof saves, "~%s", mr_human_ns(f->saves_s * 1e9, time));
+        snprintf(saves, sizeof saves, "%s%s", mr_finding_is_bound(f) ? "up to " : "~",
+                 mr_human_ns(f->saves_s * 1e9, time));
     mr_strbuf_printf(out, " %zu %s%-5s %-8s%s ", number, colour_of(how, f->severity), f->id,
                      mr_severity_name((enum mr_severity)f->severity), plain(how));
     mr_report_name(&text, f->title, 1000);

@@ -26,7 +26,7 @@ for rate in 20 $more; do
     for threads in 2 $([ $rate = 20 ] && echo 12); do
         run "bandwidth=${rate}MB" --threads $threads
         first TH4 "$rate MB/s"
-        said=$(tr -s '\n ' ' ' <out | sed -n 's/.* the storage is the limit: \([0-9.]*\) MB\/s, to '$threads' readers as to .*/\1/p')
+        said=$(tr -s '\n ' ' ' <out | sed -n 's/.* the storage is the limit: \([0-9.]*\) MB\/s, with '$threads' reads at a time as with .*/\1/p')
         python3 -c "assert abs(float('${said:-0}') / $rate - 1) < 0.1" || fail "a limit of $rate MB/s, $threads threads: '$said' $(cat out)"
         tr -s '\n ' ' ' <out | grep -q "more readers do not help" || fail "threads that do not help: $(cat out)"
         ! grep -q "read_threads=" out || fail "threads that do not help: $(cat out)"

@@ -52,7 +52,10 @@ def main():
         time.sleep(COMPUTE)
         if WAY == "save" and step % 10 == 9:
             start = time.perf_counter()
-            torch.save(state, os.path.join(FOLDER, "saved.pt"))
+            with open(os.path.join(FOLDER, "saved.pt"), "wb") as f:
+                torch.save(state, f)
+                f.flush()
+                os.fsync(f.fileno())
             saved += time.perf_counter() - start
         before = time.perf_counter()
     print(json.dumps({"waited_s": waited, "saved_s": saved, "all_s": before - begin}))

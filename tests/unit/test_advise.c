@@ -513,6 +513,23 @@ static void saves_that_follow_at_once_want_to_be_fewer(void **state)
     }
 }
 
+/* One reader tells nothing about several: that reading goes on beside computing is certain, more is not. */
+static void what_nobody_tried_is_at_best(void **state)
+{
+    (void)state;
+    struct mr_explanation *x = xt_new(1, 100, 0.01);
+    xt_loading(x, 0, 0, 0.04, 0.001, 1);
+    xt_stall(x, MR_STALL_STORAGE, 4.1);
+    x->facts.compute_s = 0.01;
+    x->facts.cpus_per_rank = 8;
+    advise(x);
+    assert_first(x, "PF1");
+    assert_true(x->finding[0].saves_s > 3);
+    assert_true(x->finding[0].saves_low_s < 1.1); /* what computing hides */
+    assert_non_null(strstr(x->finding[0].title, "was not tried"));
+    mr_explanation_free(x);
+}
+
 static void two_steps_are_too_few_to_judge(void **state)
 {
     (void)state;
@@ -596,6 +613,7 @@ int main(void)
         cmocka_unit_test(a_rank_is_blamed_for_what_it_did),
         cmocka_unit_test(a_starved_evaluation_needs_its_own_workers),
         cmocka_unit_test(saves_that_follow_at_once_want_to_be_fewer),
+        cmocka_unit_test(what_nobody_tried_is_at_best),
         cmocka_unit_test(two_steps_are_too_few_to_judge),
         cmocka_unit_test(a_rank_that_is_always_last_is_named),
         cmocka_unit_test(unknown_facts_make_no_rule_fire),

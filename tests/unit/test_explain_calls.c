@@ -100,6 +100,7 @@ static void pipes_are_not_storage_and_fast_reads_are_page_cache(void **state)
     call(&w, MR_EV_READ, 0, 2, "/data/slow", 150 * MS, 250 * MS, 4 * MIB, 4 * MIB); /* together 150 ms */
     call(&w, MR_EV_READ, 0, 1, "/data/fast", 300 * MS, 300 * MS + 5000, 0, 4096);   /* 5 us */
     call(&w, MR_EV_OPEN, 0, 1, "/data/fast", 400 * MS, 403 * MS, UINT64_MAX, 5);
+    call(&w, MR_EV_READ, 0, 3, "/lib/python3/module.pyc", 120 * MS, 121 * MS, 0, MIB); /* code is no data */
     call(&w, MR_EV_READ, 0, 1, "socket:[inet 10.0.0.1:443]", 500 * MS, 520 * MS, UINT64_MAX, 1000);
     struct mr_explanation *x = explain(&w, NULL);
     assert_true(x->wait[MR_WAIT_IPC] == 900 * MS);
@@ -110,7 +111,7 @@ static void pipes_are_not_storage_and_fast_reads_are_page_cache(void **state)
     assert_false(x->facts.has_steps);
     assert_true(x->rank[0].read_bytes == 8 * MIB + 4096); /* of files */
     assert_true(x->rank[0].io_ns == 153 * MS + 5000);
-    assert_int_equal(x->files, 2);
+    assert_int_equal(x->files, 3);
     mr_explanation_free(x);
 }
 

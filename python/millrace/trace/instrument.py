@@ -312,19 +312,24 @@ def _saves(*names):
         for name in names:
             original = getattr(module, name, None)
             if callable(original):
-                _put(module, name, _saving(original, module.__name__ + "." + name if module.__name__ != "os" else name))
+                whole = module.__name__ + "." + name
+                _put(module, name, _saving(original, name, whole) if module.__name__ == "os" else _saving(original, whole))
 
     return patch
 
 
-def _saving(original, label):
+def _saving(original, label, behind=None):
+    """`behind`: its name where it follows a save at once, and so is a part of it."""
+
     def traced(*args, **kwargs):
         begin = now()
+        at = getattr(_saved, "at", None) if behind else None
+        follows = at is not None and monotonic_ns() - at < BEHIND
         try:
             return original(*args, **kwargs)
         finally:
             if begin:
-                span("checkpoint", label, begin, None)
+                span("checkpoint", behind if follows else label, begin, None)
                 _saved.at = monotonic_ns()
 
     return functools.update_wrapper(traced, original)
