@@ -21,25 +21,11 @@ from . import accelerator, now, span
 _reduces = False  # a DistributedDataParallel has been made in this process
 
 
-def _compiling():
-    from . import instrument
-
-    return instrument._compiling()
-
-
 def _span_of(original, label):
     """A function of the program's as a `barrier` span."""
+    from . import instrument  # it imports this module when PyTorch is there
 
-    def traced(*args, **kwargs):
-        begin = 0 if _compiling() else now()
-        if not begin:
-            return original(*args, **kwargs)
-        try:
-            return original(*args, **kwargs)
-        finally:
-            span("barrier", label, begin, None)
-
-    return functools.update_wrapper(traced, original)
+    return instrument._plain(original, "barrier", label)
 
 
 def work(module, put):
