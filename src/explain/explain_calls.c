@@ -281,7 +281,8 @@ static void count_call(const struct explain_job *j, struct explain_worker *w, st
         s->extents += mr_mix64(mr_mix64(b->c.offset[i] ^ mr_mix64(file)) ^ size);
         s->extent_reads++;
     }
-    if (!j->run && l->rank != NO_INDEX && start < j->rank[l->rank].train_from)
+    bool early = l->rank != NO_INDEX && start < j->rank[l->rank].train_from;
+    if (early && !j->run)
         return; /* importing a program's modules is not its data path; our own runs only read ahead there */
     if (!j->run && file != NO_INDEX && j->file.item[file].code)
         return; /* nor is it later on, in workers that are started anew */
@@ -295,11 +296,12 @@ static void count_call(const struct explain_job *j, struct explain_worker *w, st
     }
     if (!is_data || b->c.result[i] < 0)
         return;
-    count_size(w, is_read, size, end - start);
-    if (is_read && size && wait == MR_WAIT_STORAGE)
+    if (!early)
+        count_size(w, is_read, size, end - start);
+    if (is_read && size && wait == MR_WAIT_STORAGE && !early) {
         mr_histogram_add(w->storage_time, end - start);
-    if (is_read && wait == MR_WAIT_STORAGE)
         mr_explain_flight_add(&w->flight, start, end, size);
+    }
     if (!j->bins)
         return;
     draw_call(j, w, l, is_read, start, end, size);
