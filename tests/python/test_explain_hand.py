@@ -18,16 +18,16 @@ CPU = ("CPU1", "TH2")  # as many workers as CPUs, or fewer
 # way, steps, work, compute: class, causes of which one is the largest, first findings, workers
 CASES = [
     ("direct", 30, 0, 0.02, "input-bound", {"storage"}, ("PF1",), 0),
-    ("numpy", 30, 0, 0.02, "input-bound", {"storage", "page_cache"}, ("PF1",), 0),  # how much comes at memory speed is the disk's business
     ("decode", 30, 0, 0.02, "input-bound", {"decode"}, ("PF1",), 0),
-    ("bare", 30, 0.02, 0.02, "input-bound", {"decode"}, ("PF1",), 0),
     ("imap", 30, 0.06, 0.01, "input-bound", {"decode"}, CPU, 2),
-    ("threads", 30, 0.06, 0.01, "input-bound", {"decode"}, CPU, 2),
-    ("loop", 30, 0.02, 0.01, "input-bound", {"decode", "not_started"}, CPU + ("PF1",), 2),
     ("memory", 30, 0, 0.02, "healthy", None, None, None),
     ("hidden", 30, 0.06, 0.01, "incomplete", None, None, None),
 ]
 MORE = [
+    ("numpy", 30, 0, 0.02, "input-bound", {"storage", "page_cache"}, ("PF1",), 0),  # how much comes at memory speed is the disk's business
+    ("bare", 30, 0.02, 0.02, "input-bound", {"decode"}, ("PF1",), 0),
+    ("threads", 30, 0.06, 0.01, "input-bound", {"decode"}, CPU, 2),
+    ("loop", 30, 0.02, 0.01, "input-bound", {"decode", "not_started"}, CPU + ("PF1",), 2),
     ("map", 30, 0.02, 0.01, "input-bound", {"decode", "not_started"}, CPU + ("PF1",), 2),
     ("processes", 30, 0.06, 0.01, "input-bound", {"decode"}, CPU, 2),
     ("completed", 30, 0.02, 0.01, "input-bound", {"decode", "not_started"}, CPU + ("PF1",), 2),
