@@ -493,11 +493,14 @@ static int sum_osts(struct mr_darshan *d)
 }
 
 /* A text that ends in the middle of a record: the last line lacks columns, or its record has fewer counters than the
- * one before it, or no times, which come last. What is there of the record would look like zeros. */
-static int check_end(struct mr_darshan *d, size_t columns)
+ * one before it and no times, which come last. What is there of the record would look like zeros. */
+static int check_end(struct mr_darshan *d, size_t columns, bool in_line)
 {
     bool timed = !d->posix || isnan(d->value[MR_POSIX_OPENS]) || !isnan(d->value[MR_POSIX_F_META_TIME]);
-    bool cut = d->counted && d->open && (columns < FIELDS || d->lines < d->lines_before || !timed);
+    /* Other programs write such texts, too, and leave counters out: with a line end, fewer of them alone are no sign.
+     */
+    bool fewer = d->lines < d->lines_before;
+    bool cut = d->counted && d->open && (columns < FIELDS || (fewer && (in_line || !timed)));
     if (!cut)
         return 0;
     const struct mr_counter_file *f = file_at(d);
@@ -535,7 +538,7 @@ static int read_lines(struct mr_darshan *d, const char *data, size_t len)
             columns = eol ? FIELDS : n;
         }
     }
-    rc = rc ? rc : check_end(d, columns);
+    rc = rc ? rc : check_end(d, columns, len && data[len - 1] != '\n');
     return rc ? rc : end_log(d);
 }
 
