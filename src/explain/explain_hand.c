@@ -85,8 +85,8 @@ static uint32_t trainer_of(const struct explain_job *j, const struct explain_ran
     uint32_t lane = NO_INDEX, steps = 0;
     for (uint32_t i = r->span; i < r->span + r->spans; i++) {
         const struct explain_span *s = &j->span.item[i];
-        if (s->role != MR_ROLE_OPTIMIZER)
-            continue;
+        if (s->role != MR_ROLE_OPTIMIZER || s->arg[KEY_OPTIMIZER] == UNKNOWN)
+            continue; /* none, or a whole compiled step (TensorFlow), of which nobody knows what it waits for */
         if (lane != NO_INDEX && s->lane != lane)
             return NO_INDEX;
         lane = s->lane;

@@ -495,7 +495,8 @@ static void other_loops_stay_incomplete(void **state)
             backward(&w, 20 * MS);
             step(&w);
             if (!few)
-                put_span(&w, 1, "train", "optimizer.step", w.now, w.now + MS, NULL, 0);
+                put_span(&w, 1, "train", "optimizer.step", w.now, w.now + MS,
+                         &(struct mr_mrt_arg){.key = mr_mrt_sink_key(w.sink, "optimizer"), .value = 1}, 1);
         }
         struct mr_explanation *x = explain(&w);
         assert_false(x->facts.has_steps);
@@ -530,9 +531,26 @@ static void what_the_device_idles_counts(void **state)
     }
 }
 
+/* A compiled step of TensorFlow fetches its batches inside: the span is all there is, and tells of no wait. */
+static void compiled_steps_tell_of_no_waits(void **state)
+{
+    (void)state;
+    struct world w;
+    open_world(&w);
+    for (unsigned s = 0; s < STEPS; s++) {
+        put_span(&w, 0, "train", "optimizer.step", w.now, w.now + 20 * MS, NULL, 0);
+        w.now += 20 * MS;
+    }
+    struct mr_explanation *x = explain(&w);
+    assert_int_equal(x->steps, 0);
+    assert_int_equal(x->verdict.verdict, MR_VERDICT_INCOMPLETE);
+    mr_explanation_free(x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(compiled_steps_tell_of_no_waits),
         cmocka_unit_test(what_the_device_idles_counts),
         cmocka_unit_test(own_reads_are_waits_for_storage),
         cmocka_unit_test(steps_are_batches),
