@@ -180,6 +180,12 @@ static const char *why_late(struct mr_advice *a)
                : "Readers were idle while nobody had asked for the batch: batches were requested too late.";
 }
 
+/* As the table of the report has it: evaluation's waits are in it. */
+static double table_s(const struct mr_advice *a, unsigned cause)
+{
+    return (double)a->x->stall[cause] / 1e9;
+}
+
 static const char *why_input(struct mr_advice *a)
 {
     double reads = 0, cpu = 0, all = 0;
@@ -201,16 +207,16 @@ static const char *why_input(struct mr_advice *a)
         return why_late(a);
     if (most == copy)
         return mr_say(a, "Copies to the accelerator took longest: %s of the %s waited.",
-                      mr_say_s(a, mr_stall_s(a, MR_STALL_COPY)), mr_say_s(a, a->waited_s));
+                      mr_say_s(a, table_s(a, MR_STALL_COPY)), mr_say_s(a, a->waited_s));
     if (most == worker)
         return mr_say(
             a, "Workers were held up by something else than reading or decoding (sleeping, a lock, no free CPU): %s.",
-            mr_say_s(a, mr_stall_s(a, MR_STALL_WORKER)));
+            mr_say_s(a, table_s(a, MR_STALL_WORKER)));
     double queue = steady_s(a->x, MR_STALL_QUEUE);
     if (queue > 0.5 * cpu)
         return mr_say(
             a, "Collating batches and passing them on took longest: %s of the %s waited; more storage will not help.",
-            mr_say_s(a, mr_stall_s(a, MR_STALL_QUEUE)), mr_say_s(a, a->waited_s));
+            mr_say_s(a, table_s(a, MR_STALL_QUEUE)), mr_say_s(a, a->waited_s));
     return mr_say(a, "Decoding and transforming took longest: %s of the %s waited; more storage will not help.",
                   mr_say_s(a, a->cpu_s), mr_say_s(a, a->waited_s));
 }
