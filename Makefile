@@ -13,7 +13,7 @@ build/build.ninja:
 help:
 	@echo "make            build build/bin/millrace"
 	@echo "make demo       install what is missing, build, run the main job on small defaults"
-	@echo "make test       all tests, under 15 minutes on 2 cores"
+	@echo "make test       all tests, at most 12 minutes on 2 cores"
 	@echo "make test-full  in addition: long tests, frameworks, clang, fuzzing"
 	@echo "make bench      measure against floors; writes build/bench.md"
 	@echo "make lint       static checks"

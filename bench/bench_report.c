@@ -123,8 +123,11 @@ int main(int argc, char **argv)
     struct clocks *clock = calloc(ranks, sizeof(*clock));
     m.file = calloc(m.files, sizeof(*m.file));
     if (!clock || !m.file ||
-        mr_mrt_sink_open_sim(argv[1], &(struct mr_mrt_sim){.world = ranks, .program = "train"}, &m.sink, &err))
+        mr_mrt_sink_open_sim(argv[1], &(struct mr_mrt_sim){.world = ranks, .program = "train"}, &m.sink, &err)) {
+        free(clock);
+        free(m.file);
         return 1;
+    }
     m.events = mr_mrt_sink_get(m.sink);
     name_all(&m);
     for (uint64_t step = 0; m.made < events; step++)

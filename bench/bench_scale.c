@@ -1,5 +1,5 @@
 /* What one node of a large job costs itself, with everything but bytes and wire: schedule, policy, the books of its
- * tiers, the state of its wire. For bench/run_scale and doc/scale.md.
+ * tiers, the state of its wire. For bench/run_scale and doc/internals/scale.md.
  *
  *     bench_scale NODES SAMPLES SHARE EPOCHS
  *

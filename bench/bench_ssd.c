@@ -5,7 +5,7 @@
 #include "base/rng.h"
 #include "bench.h"
 #include "floors.h"
-#include "tier/ssd.h"
+#include "cache/ssd.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -239,7 +239,7 @@ def main():
     if a.wheel:
         unpack(a.wheel, os.path.join(folder, "wheel"))
     import torch
-    from millrace import checkpoint
+    from millrace import _tree, checkpoint
 
     model, optimizer, step = make_training(torch)
     for rows in range(1, 64):  # as large a batch as takes the wanted time
@@ -248,7 +248,7 @@ def main():
         if statistics.median(timed_steps(torch, step, batch, 4)) * 1e3 >= a.step_ms:
             break
     state = lambda: {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-    flat = checkpoint._Flat(state())
+    flat = _tree.Flat(state())
     nbytes = sum(x.numel() * x.element_size() for x in flat.keep if x.is_cuda)
     base = statistics.median(timed_steps(torch, step, batch, 60))
     pinned = torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
@@ -256,10 +256,10 @@ def main():
         torch.cuda.synchronize()
         t = time.perf_counter()
         at = 0
-        for x in flat.keep:
+        for x in flat.keep:  # noqa: F821 - deleted below, behind the last call
             if x.is_cuda:
                 n = x.numel() * x.element_size()
-                pinned[at:at + n].copy_(x.reshape(-1).view(torch.uint8), non_blocking=True)
+                pinned[at:at + n].copy_(x.reshape(-1).view(torch.uint8), non_blocking=True)  # noqa: F821
                 at += n
         torch.cuda.synchronize()
         return time.perf_counter() - t

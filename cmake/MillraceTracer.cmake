@@ -26,7 +26,8 @@ install(TARGETS millrace_trace LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/millr
 # The Python package: sources are copied next to the extension, so that build/python works as it stands. The extension
 # keeps to the limited API: one file for every Python from 3.10 on. Without Python headers annotations pass through.
 option(MR_WITH_PYTHON "Build the Python extension for trace annotations" ON)
-file(GLOB_RECURSE python_sources CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/python ${CMAKE_SOURCE_DIR}/python/*.py)
+file(GLOB_RECURSE python_sources CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/python
+     ${CMAKE_SOURCE_DIR}/python/*.py ${CMAKE_SOURCE_DIR}/python/*.pyi ${CMAKE_SOURCE_DIR}/python/py.typed)
 set(python_copies)
 foreach(source ${python_sources})
   set(copy ${CMAKE_BINARY_DIR}/python/${source})
@@ -40,6 +41,13 @@ if(MR_WITH_PYTHON)
   if(Python3_Interpreter_FOUND)
     execute_process(COMMAND ${Python3_EXECUTABLE} -c "import sysconfig;print(sysconfig.get_paths()['include'])"
                     OUTPUT_VARIABLE python_include OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    if(NOT EXISTS "${python_include}/Python.h") # the first python3 in PATH has no headers; Debian's python3-dev has
+      file(GLOB python_headers /usr/include/python3.1*/Python.h)
+      if(python_headers) # the limited API: any of them will do
+        list(GET python_headers 0 python_headers)
+        get_filename_component(python_include "${python_headers}" DIRECTORY)
+      endif()
+    endif()
     if(EXISTS "${python_include}/Python.h")
       add_library(millrace_python_trace MODULE ${CMAKE_SOURCE_DIR}/python/millrace/trace/_trace.c)
       set_target_properties(millrace_python_trace PROPERTIES PREFIX "" OUTPUT_NAME "_trace" SUFFIX ".abi3.so"
@@ -53,7 +61,8 @@ if(MR_WITH_PYTHON)
     endif()
   endif()
 endif()
-install(DIRECTORY ${CMAKE_SOURCE_DIR}/python/ DESTINATION ${CMAKE_INSTALL_DATADIR}/millrace/python FILES_MATCHING PATTERN "*.py")
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/python/ DESTINATION ${CMAKE_INSTALL_DATADIR}/millrace/python FILES_MATCHING
+        PATTERN "*.py" PATTERN "*.pyi" PATTERN "py.typed")
 
 # Benchmarks of the tracer: bench/run_trace.
 add_executable(bench_trace EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/bench_trace/bench_trace.c

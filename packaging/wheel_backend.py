@@ -1,11 +1,13 @@
-"""Builds a self-contained wheel: PEP 517's hooks over CMake and zipfile, so that `pip install .` needs no other package.
+"""Builds a self-contained wheel: PEP 517's hooks over CMake and zipfile, so that `pip install .` needs no other
+package.
 
-The wheel has the Python sources, the extensions (Limited API: one wheel for every Python from 3.10 on) and, in millrace/_home,
-the command, the tracer, libmillrace.so, the presets and every shared library these need beyond glibc. It runs on any Linux of
-this architecture whose glibc is as new as the newest symbol used, which the wheel's name says.
+The wheel has the Python sources, the extensions (Limited API: one wheel for every Python from 3.10 on) and, in
+millrace/_home, the command, the tracer, libmillrace.so, the presets and every shared library these need beyond glibc.
+It runs on any Linux of this architecture whose glibc is as new as the newest symbol used, which the wheel's name says.
 
     python3 packaging/wheel_backend.py [FOLDER]        # without pip; the wheel goes to FOLDER (build)
 """
+
 import base64
 import hashlib
 import os
@@ -95,14 +97,34 @@ def platform_tag(folder):
     return f"manylinux_2_{newest}_{platform.machine()}"
 
 
+def project():
+    """The table [project] of pyproject.toml."""
+    try:
+        import tomllib
+    except ImportError:  # Python 3.10
+        from pip._vendor import tomli as tomllib
+    with open(os.path.join(ROOT, "pyproject.toml"), "rb") as f:
+        return tomllib.load(f)["project"]
+
+
 def metadata_text():
     with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as f:
         readme = f.read()
-    return (
-        f"Metadata-Version: 2.1\nName: millrace\nVersion: {version()}\n"
-        "Summary: Measures, explains, predicts and fixes the I/O of deep-learning training\n"
-        "Requires-Python: >=3.10\nDescription-Content-Type: text/markdown\n\n" + readme
-    )
+    about = project()
+    fields = [
+        ("Metadata-Version", "2.1"),
+        ("Name", about["name"]),
+        ("Version", version()),
+        ("Summary", about["description"]),
+        ("Author", ", ".join(author["name"] for author in about["authors"])),
+        ("License", about["license"]["text"]),
+        ("Keywords", ",".join(about["keywords"])),
+        *(("Classifier", one) for one in about["classifiers"]),
+        *(("Project-URL", f"{label}, {url}") for label, url in about.get("urls", {}).items()),
+        ("Requires-Python", about["requires-python"]),
+        ("Description-Content-Type", "text/markdown"),
+    ]
+    return "".join(f"{key}: {value}\n" for key, value in fields) + "\n" + readme
 
 
 class Wheel:
@@ -139,7 +161,9 @@ def pack(folder, out):
                 wheel.add(os.path.relpath(full, folder), f.read(), os.access(full, os.X_OK))
     tag = name.split("-", 2)[2]
     wheel.add(f"{info}/METADATA", metadata_text().encode())
-    wheel.add(f"{info}/WHEEL", f"Wheel-Version: 1.0\nGenerator: millrace\nRoot-Is-Purelib: false\nTag: {tag}\n".encode())
+    wheel.add(
+        f"{info}/WHEEL", f"Wheel-Version: 1.0\nGenerator: millrace\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
+    )
     wheel.add(f"{info}/entry_points.txt", b"[console_scripts]\nmillrace = millrace.__main__:main\n")
     with open(os.path.join(ROOT, "LICENSE"), "rb") as f:
         wheel.add(f"{info}/LICENSE", f.read())

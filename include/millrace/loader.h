@@ -81,14 +81,14 @@ enum mr_loader_flags {
     /* Read the whole data set once, all of it on every rank, and serve every epoch from memory: by mr_loader_load, or
      * else by the first mr_loader_start_epoch. What is kept is what is stored; decoding, preprocessing and the
      * transform happen in every epoch. Costs the bytes of the set as memory, beside memory_bytes, and no storage is
-     * read later. Not in a group. */
+     * read later. */
     MR_LOADER_IN_MEMORY = 32,
     /* Rows lie directly one behind the other where all have one size, so that a batch is one array without gaps. You
      * lose the alignment of rows; a batch stays aligned to 64 bytes. */
     MR_LOADER_DENSE = 64,
     /* A sample that cannot be read or decoded is left out of its batch, which then has fewer rows; mr_loader_skipped
      * counts them and has the first one's error. A batch of which no sample is left fails. Not with rows of differing
-     * sizes, not in a group. */
+     * sizes. */
     MR_LOADER_SKIP_BAD = 128,
 };
 
@@ -98,29 +98,6 @@ enum mr_loader_flags {
  * number it is a flat array of "u1". Must be thread-safe; must not call the loader, except mr_loader_stop. */
 typedef int64_t mr_loader_transform_fn(void *user, uint64_t epoch, uint64_t id, void *row, size_t row_bytes,
                                        size_t bytes);
-
-/* Ranks that read for others. With a group in its parameters a loader is one of `world` that are used together: ranks 0
- * to readers - 1 read, rank r's batches are read by rank r mod readers and sent to all by broadcast. What it saves is
- * opens and reads of a file system that minds many clients; what it costs is that every rank receives every row. Then
- * open, start_epoch and next are collective: every rank calls them equally often, in its thread for collectives. A rank
- * that fails or was stopped takes part and says so: it returns its own code, the others MR_E_INTERRUPTED. next_timed
- * works with MR_LOADER_FOREVER only; one batch is out at a time, and its `data` is NULL.
- *
- * The functions are the caller's communication, e.g. over MPI. They return 0 or a negative code, after which the group
- * is broken. This struct never grows. */
-struct mr_loader_group {
-    uint32_t rank, world; /* as in the order */
-    uint32_t readers;     /* 1 to world */
-    void *user;           /* borrowed; handed to the functions */
-    /* Replaces v[0 ... n-1] by their maxima over the ranks. */
-    int (*max_u64)(void *user, uint64_t *v, size_t n, struct mr_error *err);
-    /* len bytes from rank `root` to all; len is the same on all ranks. */
-    int (*bcast)(void *user, void *buf, size_t len, uint32_t root, struct mr_error *err);
-    /* Every rank passes its own code; all return 0 only if all passed 0, else all return one of the codes. */
-    int (*agree)(void *user, int code, struct mr_error *err);
-    /* This rank cannot go on in the middle of an exchange: the others' pending and later calls fail. */
-    void (*fail)(void *user, const struct mr_error *why);
-};
 
 /* All-gather among all ranks of the order: every rank gives `len` bytes (the same len everywhere) and gets world * len
  * in the order of the ranks. Returns 0 or a negative code. */
@@ -160,13 +137,13 @@ struct mr_loader_params {
     /* Limit on slabs and I/O buffers; 0 = what lookahead needs. Too small for the look-ahead: MR_E_CONFIG, with the
      * numbers. */
     uint64_t memory_bytes;
-    /* Who reads what when, and what stays near. NULL (default): "millrace" where `tiers` is given, else "staging".
+    /* Prefetching and caching policy. NULL (default): "millrace" where `tiers` is given, else "staging".
      * "staging": engine threads read ahead in access order and keep nothing. "naive": the consumer's own thread reads a
      * batch when it asks for it; no engine threads exist. "millrace", "nopfs", "lbann-dynamic" and whatever else of
      * 'millrace sim' keeps samples and the order: with tiers, see below. "perfect": the first batches are made once and
      * handed out for every step, so the data are NOT those of the order (mr_batch.ids says whose they are): what would
-     * a loader give that costs nothing? Policies that change the order need allow_reorder, and are MR_E_UNSUPPORTED in
-     * this version. */
+     * a loader give that costs nothing? Policies that change the order are MR_E_UNSUPPORTED. mr_loader_choose
+     * resolves a name and tiers without opening anything. */
     const char *policy;
     /* Default AUTO. */
     enum mr_loader_io io;
@@ -193,20 +170,17 @@ struct mr_loader_params {
     uint64_t last_epoch;
     /* Borrowed; NULL outside Millrace. */
     struct mr_events *events;
-    /* Ranks that read for others; or NULL. Copied. "{rank}" in `store` becomes this rank's number, or "R-for-S" where
-     * rank R reads for S. Not with IN_MEMORY. */
-    const struct mr_loader_group *group;
     /* Batches that a caller may keep beyond their release with mr_loader_take while reading goes on: each costs one
      * more slab. Default 0. */
     unsigned spare;
 
     /* Tiers: stored bytes stay in the node's memory, on its SSDs and with its peers, as the policy decides;
-     * doc/tiers.md is the manual. With a policy that keeps samples, mr_loader_open is collective among all ranks of the
-     * order, and so is every start_epoch that the look-ahead has not come to by itself (another epoch than announced, a
-     * resume): all ranks do the same. `last_epoch` (and epochs_known) should be set: the policy plans for what is still
-     * to come. A loader that was read to the end of the last epoch closes together with the others; any other closes
-     * alone. Not with IN_MEMORY, a group, or mr_loader_start_list; `io`, `queue_depth` and `transfer_bytes` have no
-     * effect. */
+     * doc/guides/tiers.md is the manual. With a policy that keeps samples, mr_loader_open is collective among all ranks
+     * of the order, and so is every start_epoch that the look-ahead has not come to by itself (another epoch than
+     * announced, a resume): all ranks do the same. `last_epoch` (and epochs_known) should be set: the policy plans for
+     * what is still to come. A loader that was read to the end of the last epoch closes together with the others; any
+     * other closes alone. Not with IN_MEMORY or mr_loader_start_list; `io`, `queue_depth` and
+     * `transfer_bytes` have no effect. */
     /* "ram=2GiB,ssd=/nvme/cache:100GiB,staging=64MiB", each optional; "" or "auto": chosen from the machine. NULL
      * (default): "auto" if the policy keeps samples, else none. Borrowed for open only. */
     const char *tiers;
@@ -215,8 +189,6 @@ struct mr_loader_params {
      * tells its processes, else MR_E_USAGE. */
     mr_loader_exchange_fn *exchange;
     void *exchange_ctx;
-    /* A policy may make this rank read other samples than the order says. */
-    bool allow_reorder;
     /* last_epoch is the last one that is read, also where it is 0. Without this, a last_epoch of 0 is: not known, and
      * tiers look 64 epochs ahead. */
     bool epochs_known;
@@ -227,6 +199,20 @@ static inline void mr_loader_params_init(struct mr_loader_params *p)
 {
     mr_loader_params_init_sized(p, sizeof(*p));
 }
+
+/* The policy and the tiers that a loader with these parameters uses. This struct never grows. */
+struct mr_loader_choice {
+    const char *policy; /* its name; the library's, or the plug-in's that brought it */
+    const char *tiers;  /* the specification, the caller's or a constant; NULL: no tiers. With tiers, mr_loader_open is
+                           collective and `last_epoch` should be set */
+    bool reads_ahead;   /* batches are read before the consumer asks for them */
+    bool is_perfect;    /* prepared batches are handed out, not the data of the order */
+};
+/* What `policy` and `tiers` of the parameters amount to; NULL and "" are: not given. Opens nothing, reads nothing but
+ * the specification. mr_loader_open decides by the same rules. Errors: MR_E_CONFIG (tiers that cannot be parsed),
+ * MR_E_USAGE (no such policy, tiers for a policy that keeps nothing), MR_E_UNSUPPORTED (a policy that changes the
+ * order). From any thread. */
+int mr_loader_choose(const char *policy, const char *tiers, struct mr_loader_choice *out, struct mr_error *err);
 
 /* What the bytes of a row are: an array in C order. */
 struct mr_shape {
@@ -252,7 +238,7 @@ struct mr_batch {
      * shape. n_dims -1: rows differ; dtype is set all the same if at least that is common. */
     struct mr_shape shape;
     const struct mr_shape *shapes; /* of each row; NULL when all rows have `shape`. See mr_batch_shape */
-    /* Bytes of each row that was left as stored (mr_loader_leave_stored), 0 for the others; NULL in a group. Such a row
+    /* Bytes of each row that was left as stored (mr_loader_leave_stored), 0 for the others. Such a row
      * holds these bytes, and `bytes` and `shape` say what is to be made of them. */
     const uint64_t *stored;
 };
@@ -327,8 +313,18 @@ struct mr_loader;
  * -ENOMEM, -errno. *out is set on success only. */
 int mr_loader_open(const struct mr_loader_params *p, struct mr_loader **out, struct mr_error *err);
 /* Ends reading, waits for what is in flight, frees everything. Accepts NULL. All batches become invalid; releasing them
- * first is not needed. */
+ * first is not needed. With tiers, a loader that was read to the end of the last epoch waits for the other ranks to
+ * close theirs; any other closes alone. */
 void mr_loader_close(struct mr_loader *l);
+/* The same, as a collective call of all ranks: tiers end in good order although the epochs were not read to their end.
+ * A loader that was stopped or failed still closes alone, so make sure that either all ranks stopped theirs or none.
+ * Without tiers it is mr_loader_close. Accepts NULL. */
+void mr_loader_close_together(struct mr_loader *l);
+/* After the last batch: waits until tiers have copied to the SSDs the samples that the next run finds there; returns at
+ * once without tiers. close does it too; a caller that wants to be interruptible, or to measure it, calls this first.
+ * Returns 0 or MR_E_INTERRUPTED (mr_loader_stop was called; nothing is lost but reads of the next run). By the
+ * consumer. */
+int mr_loader_drain(struct mr_loader *l, struct mr_error *err);
 /* Of this rank: batches of the epoch that was started last (of any, before the first), and samples, of what was left of
  * it when it was started. No errors, O(1). */
 uint64_t mr_loader_batches_per_epoch(const struct mr_loader *l);
@@ -372,7 +368,7 @@ uint64_t mr_loader_slab_bytes(const struct mr_loader *l);
 /* From now on the last `rows` rows of every batch are pictures as stored, for a decoder of the caller's (on a device):
  * JPEG files of one or three channels whose bytes fit a row. Others are decoded and preprocessed as always, and so are
  * rows of batches that are being read. May be called at any time, from any thread. 0, or MR_E_UNSUPPORTED: no
- * preprocessing to one size, a queue, a transform, a check of content, or a group. */
+ * preprocessing to one size, a queue, a transform, or a check of content. */
 int mr_loader_leave_stored(struct mr_loader *l, uint32_t rows, struct mr_error *err);
 /* Samples left out of the batches delivered so far with MR_LOADER_SKIP_BAD; why the first one was (may be NULL; set if
  * the count is not 0). From any thread. */

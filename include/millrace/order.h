@@ -17,7 +17,7 @@
  *
  * Ownership: mr_order_create allocates, mr_order_free releases and accepts NULL. Thread-safety: an order is immutable
  * except for mr_order_set_epoch, _seek and _restore; mr_order_get and _get_for are safe from all threads between them.
- * Everything a mode means, with costs, is in doc/order.md. */
+ * Everything a mode means, with costs, is in doc/reference/order.md. */
 #ifndef MILLRACE_ORDER_H
 #define MILLRACE_ORDER_H
 

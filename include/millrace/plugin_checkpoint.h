@@ -18,7 +18,7 @@
  * refuses it with MR_E_UNSUPPORTED where that changes what the user gets, and ignores it where it only changes speed.
  *
  * How to write one: examples/plugins/checkpoint_engine_skeleton.c; the conformance suite takes plug-ins
- * (doc/plugins.md). */
+ * (doc/guides/plugins.md). */
 #ifndef MILLRACE_PLUGIN_CHECKPOINT_H
 #define MILLRACE_PLUGIN_CHECKPOINT_H
 

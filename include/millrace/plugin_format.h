@@ -25,7 +25,8 @@
  * the file and the limits before use. Costs: plan and decode run once per sample on the loader's threads; no allocation
  * there in the steady state, use mr_decoder_scratch.
  *
- * How to write one: examples/plugins/format_skeleton.c; the conformance suite takes plug-ins (doc/plugins.md). */
+ * How to write one: examples/plugins/format_skeleton.c; the conformance suite takes plug-ins
+ * (doc/guides/plugins.md). */
 #ifndef MILLRACE_PLUGIN_FORMAT_H
 #define MILLRACE_PLUGIN_FORMAT_H
 

@@ -72,7 +72,8 @@ enum mr_opt_flags {
     MR_OPTF_SIZE = 32,      /* DOUBLE: also takes the units of sizes (a mean of 114660.07 bytes, or 256KiB) */
     MR_OPTF_REST = 128, /* with POSITIONAL and REPEAT: its first word ends the options, as '--' does; the words after it
                            are its own */
-    MR_OPTF_SECRET = 64, /* never printed: shown as '***' wherever the effective configuration is */
+    MR_OPTF_RESULT = 256, /* where results go: a command that repeats the run leaves it out */
+    MR_OPTF_SECRET = 64,  /* never printed: shown as '***' wherever the effective configuration is */
 };
 
 struct mr_option {

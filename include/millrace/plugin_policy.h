@@ -1,7 +1,7 @@
 /* A policy, as a plug-in provides it (and as every built-in one does): decisions about where samples come from and
  * where they stay, made by every node for itself, without talking to the others. No I/O, no clock, no threads: an
- * engine (the simulator, the loader) asks and executes. doc/policy.md has the invariants by number and what each policy
- * computes.
+ * engine (the simulator, the loader) asks and executes. doc/internals/policy.md has the invariants by number and what
+ * each policy computes.
  *
  *   world     what all nodes agree on before the first step: the schedule (who reads which sample when), sizes, and the
  *             capacity of every class of every node
@@ -12,7 +12,7 @@
  * The engine of a node asks `plan` once for every access of its ranks, in ascending order, ahead of the read; asks
  * `next_fill` whenever a background thread of a class is free; and tells `on_result` what became of it.
  *
- * What must stay true (the conformance suite checks it; doc/policy.md numbers it):
+ * What must stay true (the conformance suite checks it; doc/internals/policy.md numbers it):
  *   - decisions follow from the world, the node and the accesses planned so far, never from a clock or from results of
  *     others: two instances with the same world and node decide alike;
  *   - `holds` is a function of the world: every node gives the same answer;
@@ -26,7 +26,8 @@
  * Thread safety: one instance belongs to one thread at a time, and so does a schedule: instances that share one run in
  * the same thread.
  *
- * How to write one: examples/plugins/policy_skeleton.c; the conformance suite takes plug-ins (doc/plugins.md). */
+ * How to write one: examples/plugins/policy_skeleton.c; the conformance suite takes plug-ins
+ * (doc/guides/plugins.md). */
 #ifndef MILLRACE_PLUGIN_POLICY_H
 #define MILLRACE_PLUGIN_POLICY_H
 
@@ -133,7 +134,7 @@ struct mr_expected_ops {
 struct mr_policy_ops {
     uint32_t abi, size; /* MR_POLICY_ABI, sizeof(struct mr_policy_ops) */
     const char *name, *doc;
-    bool reorders;   /* nodes read other samples than the order says, so results must say so; needs redraw */
+    bool reorders;   /* changes the sample order, so results must say so; needs redraw */
     bool prefetches; /* has a staging buffer filled ahead */
     bool keeps;      /* keeps samples in classes: needs an engine that has some */
     bool preloads;   /* fills are complete before the first step */

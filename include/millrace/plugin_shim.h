@@ -22,20 +22,20 @@ extern "C" {
 struct mr_clock;
 
 enum mr_shim_kind {
-    MR_CALL_OPEN,
-    MR_CALL_CLOSE,
-    MR_CALL_READ,
-    MR_CALL_READ_PATH, /* open, read and close in one */
-    MR_CALL_WRITE,
-    MR_CALL_FSYNC,
-    MR_CALL_ALLOCATE,
-    MR_CALL_TRUNCATE,
-    MR_CALL_STAT,
-    MR_CALL_LIST,
-    MR_CALL_MKDIR,
-    MR_CALL_UNLINK,
-    MR_CALL_RENAME,
-    MR_CALL_SYNC_DIR,
+    MR_SHIM_OPEN,
+    MR_SHIM_CLOSE,
+    MR_SHIM_READ,
+    MR_SHIM_READ_PATH, /* open, read and close in one */
+    MR_SHIM_WRITE,
+    MR_SHIM_FSYNC,
+    MR_SHIM_ALLOCATE,
+    MR_SHIM_TRUNCATE,
+    MR_SHIM_STAT,
+    MR_SHIM_LIST,
+    MR_SHIM_MKDIR,
+    MR_SHIM_UNLINK,
+    MR_SHIM_RENAME,
+    MR_SHIM_SYNC_DIR,
 };
 
 struct mr_shim_call {

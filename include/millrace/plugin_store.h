@@ -18,7 +18,7 @@
  * -EINTR at any time: callers use mr_object_*, which repeat.
  * Costs: read, write, submit and reap are the hot path: no allocation in the steady state.
  *
- * How to write one: examples/plugins/store_skeleton.c; the conformance suite takes plug-ins (doc/plugins.md). An
+ * How to write one: examples/plugins/store_skeleton.c; the conformance suite takes plug-ins (doc/guides/plugins.md). An
  * operation that makes no sense points to a shared stub that returns MR_E_UNSUPPORTED with a message; it is never
  * NULL. */
 #ifndef MILLRACE_PLUGIN_STORE_H

@@ -10,8 +10,9 @@
  *     mr_saver_close(s);
  *
  * What is saved: tensors (name, dtype, shape, strides, where they lie) into one safetensors file per rank, other state
- * as JSON beside it, in a folder `step-N` with the list that every checkpoint of Millrace has (doc/checkpoint.md). The
- * list is written last and the folder gets its name by one rename: `step-N` is complete and verified, always.
+ * as JSON beside it, in a folder `step-N` with the list that every checkpoint of Millrace has
+ * (doc/reference/checkpoint.md). The list is written last and the folder gets its name by one rename: `step-N` is
+ * complete and verified, always.
  *
  * `save` blocks for a copy into memory that is there from the first save on (the ring). With a ring smaller than the
  * state it also waits for room: memory is bounded by ring_bytes, never by the state. Tensors may come from a callback

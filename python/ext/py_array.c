@@ -1,5 +1,5 @@
 /* Arrays: memory of a batch as numpy (__array_interface__) and every DLPack consumer see it, without a copy. DLPack's
- * versioned form is given to who asks for version 1 or later, the old one to others. */
+ * versioned form is returned where version 1 or later is requested, the old one to others. */
 #include "py_core.h"
 
 #include <stdbool.h>

@@ -87,8 +87,10 @@ static PyObject *index_files(PyObject *module, PyObject *args)
         list.names = text;
         list.labels = (const int64_t *)(const void *)labels;
         const char *path = PyBytes_AsString(manifest);
-        Py_BEGIN_ALLOW_THREADS rc = mr_dataset_index_files(&list, path, &err);
-        Py_END_ALLOW_THREADS result = rc ? raise_error(PyModule_GetState(module), &err) : Py_NewRef(Py_None);
+        Py_BEGIN_ALLOW_THREADS
+        rc = mr_dataset_index_files(&list, path, &err);
+        Py_END_ALLOW_THREADS
+        result = rc ? raise_error(PyModule_GetState(module), &err) : Py_NewRef(Py_None);
     }
     free(text);
     Py_XDECREF(hold);
@@ -110,8 +112,10 @@ static PyObject *index_records(PyObject *module, PyObject *args)
         return NULL;
     }
     const char *from = PyBytes_AsString(path), *to = PyBytes_AsString(manifest);
-    Py_BEGIN_ALLOW_THREADS rc = mr_dataset_index_records(from, bytes, step, to, &err);
-    Py_END_ALLOW_THREADS PyObject *result = rc ? raise_error(PyModule_GetState(module), &err) : Py_NewRef(Py_None);
+    Py_BEGIN_ALLOW_THREADS
+    rc = mr_dataset_index_records(from, bytes, step, to, &err);
+    Py_END_ALLOW_THREADS
+    PyObject *result = rc ? raise_error(PyModule_GetState(module), &err) : Py_NewRef(Py_None);
     Py_DECREF(path);
     Py_DECREF(manifest);
     return result;

@@ -39,7 +39,8 @@ static int open_loader(Loader *self, struct mr_loader_params *p)
     int rc;
     struct mr_loader *made = NULL;
     struct mr_dataset *ds = NULL;
-    Py_BEGIN_ALLOW_THREADS rc = mr_dataset_open(p->dataset, p->store, &ds, &err);
+    Py_BEGIN_ALLOW_THREADS
+    rc = mr_dataset_open(p->dataset, p->store, &ds, &err);
     if (!rc) {
         mr_dataset_get_info(ds, &self->info);
         mr_dataset_close(ds);
@@ -47,8 +48,8 @@ static int open_loader(Loader *self, struct mr_loader_params *p)
     }
     if (!rc && p->preprocess && (rc = mr_preprocess_create(p->preprocess, &self->planner, &err)))
         mr_loader_close(made);
-    Py_END_ALLOW_THREADS if (rc)
-    {
+    Py_END_ALLOW_THREADS
+    if (rc) {
         raise_error(state_of((PyObject *)self), &err);
         return -1;
     }
@@ -159,7 +160,8 @@ static void close_loader(Loader *self)
     if (!l || self->pid != getpid())
         return;
     mr_loader_stop(l); /* a next() that waits in another thread leaves */
-    Py_BEGIN_ALLOW_THREADS pthread_mutex_lock(&self->lock);
+    Py_BEGIN_ALLOW_THREADS
+    pthread_mutex_lock(&self->lock);
     l = self->loader;
     self->loader = NULL;
     mr_loader_close(l);
@@ -203,7 +205,8 @@ static PyObject *loader_start_epoch(PyObject *self_, PyObject *args)
     int rc = 0;
     if (!PyArg_ParseTuple(args, "K|K:start_epoch", &epoch, &position) || !is_usable(self))
         return NULL;
-    Py_BEGIN_ALLOW_THREADS pthread_mutex_lock(&self->lock);
+    Py_BEGIN_ALLOW_THREADS
+    pthread_mutex_lock(&self->lock);
     struct mr_loader_state s;
     mr_loader_get_state(self->loader, &s);
     s.epoch = epoch;
@@ -213,7 +216,8 @@ static PyObject *loader_start_epoch(PyObject *self_, PyObject *args)
     if (!rc)
         rc = mr_loader_start_epoch(self->loader, epoch, &err);
     pthread_mutex_unlock(&self->lock);
-    Py_END_ALLOW_THREADS return finish(self_, rc, &err);
+    Py_END_ALLOW_THREADS
+    return finish(self_, rc, &err);
 }
 
 static PyObject *loader_start_list(PyObject *self_, PyObject *args)
@@ -226,10 +230,12 @@ static PyObject *loader_start_list(PyObject *self_, PyObject *args)
     int rc;
     if (!PyArg_ParseTuple(args, "Ky#|K:start_list", &epoch, &ids, &len, &skip) || !is_usable(self))
         return NULL;
-    Py_BEGIN_ALLOW_THREADS pthread_mutex_lock(&self->lock);
+    Py_BEGIN_ALLOW_THREADS
+    pthread_mutex_lock(&self->lock);
     rc = mr_loader_start_list(self->loader, epoch, (const uint64_t *)(const void *)ids, (uint64_t)len / 8, skip, &err);
     pthread_mutex_unlock(&self->lock);
-    Py_END_ALLOW_THREADS return finish(self_, rc, &err);
+    Py_END_ALLOW_THREADS
+    return finish(self_, rc, &err);
 }
 
 static PyObject *loader_announce(PyObject *self_, PyObject *args)
@@ -241,10 +247,12 @@ static PyObject *loader_announce(PyObject *self_, PyObject *args)
     int rc;
     if (!PyArg_ParseTuple(args, "y#:announce", &ids, &len) || !is_usable(self))
         return NULL;
-    Py_BEGIN_ALLOW_THREADS pthread_mutex_lock(&self->lock);
+    Py_BEGIN_ALLOW_THREADS
+    pthread_mutex_lock(&self->lock);
     rc = mr_loader_announce(self->loader, (const uint64_t *)(const void *)ids, (uint64_t)len / 8, &err);
     pthread_mutex_unlock(&self->lock);
-    Py_END_ALLOW_THREADS return finish(self_, rc, &err);
+    Py_END_ALLOW_THREADS
+    return finish(self_, rc, &err);
 }
 
 /* One try of at most timeout_ns: 1 and a batch taken out, 0 at the end of the epoch, or a negative code. */
@@ -272,9 +280,11 @@ static PyObject *loader_next(PyObject *self_, PyObject *args)
     if (!PyArg_ParseTuple(args, "|KL:next", &fresh, &timeout) || !is_usable(self))
         return NULL;
     do { /* waits in slices, looking for Ctrl-C in between */
-        Py_BEGIN_ALLOW_THREADS rc =
-            try_next(self, timeout < 0 ? POLL_NS : (uint64_t)timeout, (void *)(uintptr_t)fresh, &taken, &err);
-        Py_END_ALLOW_THREADS if (rc == MR_E_TIMEOUT && timeout >= 0) Py_RETURN_FALSE;
+        Py_BEGIN_ALLOW_THREADS
+        rc = try_next(self, timeout < 0 ? POLL_NS : (uint64_t)timeout, (void *)(uintptr_t)fresh, &taken, &err);
+        Py_END_ALLOW_THREADS
+        if (rc == MR_E_TIMEOUT && timeout >= 0)
+            Py_RETURN_FALSE;
         if (rc == MR_E_TIMEOUT && PyErr_CheckSignals() < 0)
             return NULL;
     } while (rc == MR_E_TIMEOUT);

@@ -1,6 +1,6 @@
 /* Saver and State: <millrace/state.h> for Python. Tensors come and go as (name, dtype, shape, strides, address, cuda):
  * who owns the memory behind an address keeps it until the call (save, read) or the fence (begin) is over. The Python
- * side, millrace/checkpoint.py, sees to that. Calls release the interpreter's lock; an object belongs to one thread at
+ * side, millrace/_saver.py, sees to that. Calls release the interpreter's lock; an object belongs to one thread at
  * a time. */
 #include "py_core.h"
 
@@ -158,8 +158,10 @@ static PyObject *saver_new(PyTypeObject *type, PyObject *args, PyObject *kw)
     p.bytes_per_s = rate;
     p.drain_bytes_per_s = drain;
     int rc;
-    Py_BEGIN_ALLOW_THREADS rc = mr_saver_open(&p, &s, &err);
-    Py_END_ALLOW_THREADS Py_DECREF(folder);
+    Py_BEGIN_ALLOW_THREADS
+    rc = mr_saver_open(&p, &s, &err);
+    Py_END_ALLOW_THREADS
+    Py_DECREF(folder);
     if (rc)
         return raise_error(PyType_GetModuleState(type), &err);
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
@@ -190,8 +192,10 @@ PyObject *core_nearest(PyObject *module, PyObject *args)
     }
     p.tiers = (size_t)n;
     p.folder = PyBytes_AsString(folder);
-    Py_BEGIN_ALLOW_THREADS rc = mr_state_nearest(&p, &step, &place, &err);
-    Py_END_ALLOW_THREADS Py_DECREF(folder);
+    Py_BEGIN_ALLOW_THREADS
+    rc = mr_state_nearest(&p, &step, &place, &err);
+    Py_END_ALLOW_THREADS
+    Py_DECREF(folder);
     if (rc)
         return raise_error(PyModule_GetState(module), &err);
     return Py_BuildValue("Kn", (unsigned long long)step, (Py_ssize_t)place);
@@ -226,9 +230,10 @@ static PyObject *saver_start(struct saver *self, PyObject *args, bool behind)
     st.tensor = t.item;
     st.tensors = t.n;
     st.cuda_stream = (void *)(uintptr_t)stream;
-    Py_BEGIN_ALLOW_THREADS rc =
-        behind ? mr_saver_begin(self->s, step, &st, &err) : mr_saver_save(self->s, step, &st, &r, &err);
-    Py_END_ALLOW_THREADS tensors_free(&t);
+    Py_BEGIN_ALLOW_THREADS
+    rc = behind ? mr_saver_begin(self->s, step, &st, &err) : mr_saver_save(self->s, step, &st, &r, &err);
+    Py_END_ALLOW_THREADS
+    tensors_free(&t);
     return rc ? raise_error(state_of((PyObject *)self), &err) : result_dict(&r);
 }
 
@@ -251,8 +256,10 @@ static PyObject *saver_fence(PyObject *self, PyObject *unused)
     (void)unused;
     if (!s)
         return NULL;
-    Py_BEGIN_ALLOW_THREADS rc = mr_saver_fence(s, &r, &err);
-    Py_END_ALLOW_THREADS return rc ? raise_error(state_of(self), &err) : result_dict(&r);
+    Py_BEGIN_ALLOW_THREADS
+    rc = mr_saver_fence(s, &r, &err);
+    Py_END_ALLOW_THREADS
+    return rc ? raise_error(state_of(self), &err) : result_dict(&r);
 }
 
 static PyObject *saver_fail(PyObject *self, PyObject *args)
@@ -264,8 +271,10 @@ static PyObject *saver_fail(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "Ks:fail", &step, &why) || !use((struct saver *)self))
         return NULL;
     struct mr_saver *s = ((struct saver *)self)->s;
-    Py_BEGIN_ALLOW_THREADS rc = mr_saver_fail(s, step, why, &err);
-    Py_END_ALLOW_THREADS return rc ? raise_error(state_of(self), &err) : Py_NewRef(Py_None);
+    Py_BEGIN_ALLOW_THREADS
+    rc = mr_saver_fail(s, step, why, &err);
+    Py_END_ALLOW_THREADS
+    return rc ? raise_error(state_of(self), &err) : Py_NewRef(Py_None);
 }
 
 static PyObject *saver_wait(PyObject *self, PyObject *args)
@@ -276,8 +285,10 @@ static PyObject *saver_wait(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "|K:wait", &step) || !use((struct saver *)self))
         return NULL;
     struct mr_saver *s = ((struct saver *)self)->s;
-    Py_BEGIN_ALLOW_THREADS rc = mr_saver_wait(s, step, &err);
-    Py_END_ALLOW_THREADS return rc ? raise_error(state_of(self), &err) : Py_NewRef(Py_None);
+    Py_BEGIN_ALLOW_THREADS
+    rc = mr_saver_wait(s, step, &err);
+    Py_END_ALLOW_THREADS
+    return rc ? raise_error(state_of(self), &err) : Py_NewRef(Py_None);
 }
 
 static PyObject *saver_pending(PyObject *self, PyObject *unused)
@@ -330,8 +341,10 @@ static PyObject *saver_reserve(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "K:reserve", &bytes) || !use((struct saver *)self))
         return NULL;
     struct mr_saver *s = ((struct saver *)self)->s;
-    Py_BEGIN_ALLOW_THREADS rc = mr_saver_reserve(s, bytes, &err);
-    Py_END_ALLOW_THREADS return rc ? raise_error(state_of(self), &err) : Py_NewRef(Py_None);
+    Py_BEGIN_ALLOW_THREADS
+    rc = mr_saver_reserve(s, bytes, &err);
+    Py_END_ALLOW_THREADS
+    return rc ? raise_error(state_of(self), &err) : Py_NewRef(Py_None);
 }
 
 static PyObject *saver_close(PyObject *self, PyObject *unused)
@@ -342,8 +355,10 @@ static PyObject *saver_close(PyObject *self, PyObject *unused)
     int rc;
     (void)unused;
     me->s = NULL;
-    Py_BEGIN_ALLOW_THREADS rc = mr_saver_close(s, &err);
-    Py_END_ALLOW_THREADS return rc ? raise_error(state_of(self), &err) : Py_NewRef(Py_None);
+    Py_BEGIN_ALLOW_THREADS
+    rc = mr_saver_close(s, &err);
+    Py_END_ALLOW_THREADS
+    return rc ? raise_error(state_of(self), &err) : Py_NewRef(Py_None);
 }
 
 static void saver_dealloc(PyObject *self)
@@ -351,8 +366,10 @@ static void saver_dealloc(PyObject *self)
     struct saver *me = (struct saver *)self;
     PyTypeObject *type = Py_TYPE(self);
     struct mr_saver *s = me->s;
-    Py_BEGIN_ALLOW_THREADS mr_saver_close(s, NULL);
-    Py_END_ALLOW_THREADS freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    Py_BEGIN_ALLOW_THREADS
+    mr_saver_close(s, NULL);
+    Py_END_ALLOW_THREADS
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(self);
     Py_DECREF(type);
 }
@@ -404,8 +421,10 @@ static PyObject *stored_new(PyTypeObject *type, PyObject *args, PyObject *kw)
     p.folder = PyBytes_AsString(folder);
     p.step = step < 0 ? MR_ALL_STEPS : (uint64_t)step;
     p.direct = direct;
-    Py_BEGIN_ALLOW_THREADS rc = mr_state_open(&p, &r, &err);
-    Py_END_ALLOW_THREADS Py_DECREF(folder);
+    Py_BEGIN_ALLOW_THREADS
+    rc = mr_state_open(&p, &r, &err);
+    Py_END_ALLOW_THREADS
+    Py_DECREF(folder);
     if (rc)
         return raise_error(PyType_GetModuleState(type), &err);
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
@@ -489,8 +508,10 @@ static PyObject *stored_read(PyObject *self, PyObject *list)
         }
         g[i] = (struct mr_state_range){(size_t)tensor, offset, bytes, (void *)(uintptr_t)address, cuda};
     }
-    Py_BEGIN_ALLOW_THREADS rc = mr_state_read(r, g, (size_t)n, &err);
-    Py_END_ALLOW_THREADS free(g);
+    Py_BEGIN_ALLOW_THREADS
+    rc = mr_state_read(r, g, (size_t)n, &err);
+    Py_END_ALLOW_THREADS
+    free(g);
     return rc ? raise_error(state_of(self), &err) : Py_NewRef(Py_None);
 }
 

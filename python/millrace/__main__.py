@@ -1,4 +1,5 @@
 """`python -m millrace ...` is the command `millrace ...`."""
+
 import os
 import sys
 

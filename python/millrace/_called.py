@@ -1,7 +1,10 @@
-"""Data sets that are read by calling them: torch's worker processes behind our order and state, or threads of this process."""
+"""Data sets that are read by calling them: torch's worker processes behind our order and state, or threads of this
+process."""
+
 import threading
 from collections import deque
-from typing import Any, Callable, Deque, Iterator, List, Optional
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch.utils.data import DataLoader as TorchLoader
@@ -9,16 +12,21 @@ from torch.utils.data import Dataset
 
 from . import _core
 
+SKIPPED = (
+    OSError,
+    ValueError,
+    SyntaxError,
+    EOFError,
+    RuntimeError,
+)  # what decoders raise: Pillow's are the first three
 
-SKIPPED = (OSError, ValueError, SyntaxError, EOFError, RuntimeError)  # what decoders raise: Pillow's are the first three
 
-
-class Rows(List[Any]):
+class Rows(list[Any]):
     """Samples of a batch, and why others are not among them."""
 
     def __init__(self, *rows: Any) -> None:
         super().__init__(*rows)
-        self.bad: List[str] = []
+        self.bad: list[str] = []
 
 
 class Skipping(Dataset):
@@ -30,7 +38,7 @@ class Skipping(Dataset):
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def __getitems__(self, indices: List[int]) -> Rows:
+    def __getitems__(self, indices: list[int]) -> Rows:
         out = Rows()
         for i in indices:
             try:
@@ -41,14 +49,16 @@ class Skipping(Dataset):
 
 
 class Telling:
-    """A collate function that tells why samples are missing: (batch, reasons)."""
+    """A collate function with the reasons for missing samples: (batch, reasons)."""
 
-    def __init__(self, collate: Optional[Callable[[List[Any]], Any]]) -> None:
+    def __init__(self, collate: Callable[[list[Any]], Any] | None) -> None:
         self.collate = collate or torch.utils.data.default_collate
 
     def __call__(self, rows: Rows) -> Any:
         if not rows:
-            raise _core.DataError(f"no sample of a batch can be read; the first: {rows.bad[0] if rows.bad else 'there is none'}")
+            raise _core.DataError(
+                f"no sample of a batch can be read; the first: {rows.bad[0] if rows.bad else 'there is none'}"
+            )
         return self.collate(list(rows)), rows.bad
 
 
@@ -56,9 +66,9 @@ class Turn:
     """A batch sampler for torch's loader: the batches of the epoch that begins."""
 
     def __init__(self) -> None:
-        self.batches: List[List[int]] = []
+        self.batches: list[list[int]] = []
 
-    def __iter__(self) -> Iterator[List[int]]:
+    def __iter__(self) -> Iterator[list[int]]:
         return iter(self.batches)
 
     def __len__(self) -> int:
@@ -66,14 +76,14 @@ class Turn:
 
 
 class Processes:
-    """torch's own loader. The numbers it takes for its workers are those that torch would take: `start` is the generator's state
-    before the epoch's order was drawn."""
+    """torch's own loader. The numbers it takes for its workers are those that torch would take: `start` is the
+    generator's state before the epoch's order was drawn."""
 
     def __init__(self, make: Callable[..., TorchLoader]) -> None:
         self._turn, self._generator = Turn(), torch.Generator()
         self._loader = make(batch_sampler=self._turn, generator=self._generator)
 
-    def epoch(self, batches: List[List[int]], start: Optional[torch.Tensor]) -> Iterator[Any]:
+    def epoch(self, batches: list[list[int]], start: torch.Tensor | None) -> Iterator[Any]:
         self._turn.batches = batches
         if start is not None:
             self._generator.set_state(start)
@@ -86,10 +96,13 @@ _MISSING = object()
 class _Batch:
     """One in the making: the thread that finishes its last sample puts it together."""
 
-    def __init__(self, indices: List[int]) -> None:
-        self.indices, self.samples = indices, [None] * len(indices)
-        self.left, self.result, self.error = len(indices), None, None
-        self.bad: List[str] = []
+    def __init__(self, indices: list[int]) -> None:
+        self.indices = indices
+        self.samples: list[Any] = [None] * len(indices)
+        self.left = len(indices)  # samples that are not made yet
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.bad: list[str] = []
         self.done = False
 
     def rows(self) -> Rows:
@@ -99,24 +112,39 @@ class _Batch:
 
 
 class Threads:
-    """Calls the data set in threads of this process, sample by sample: no copies between processes, and a slow sample keeps one
-    thread busy, not a batch of others. For code that gives up the interpreter's lock (most that reads, decodes or computes
-    in C), or an interpreter without one."""
+    """Calls the data set in threads of this process, sample by sample: no copies between processes, and a slow sample
+    keeps one thread busy, not a batch of others. For code that releases the interpreter's lock (most that reads,
+    decodes or computes in C), or an interpreter without one."""
 
-    def __init__(self, dataset: Any, threads: int, ahead: int, collate: Callable[[Any], Any], init: Optional[Callable[[int], None]], skip: bool) -> None:
-        self.dataset, self.threads, self.ahead, self.collate, self.init, self.skip = dataset, threads, ahead, collate, init, skip
+    def __init__(
+        self,
+        dataset: Any,
+        threads: int,
+        ahead: int,
+        collate: Callable[[Any], Any],
+        init: Callable[[int], None] | None,
+        skip: bool,
+    ) -> None:
+        self.dataset, self.threads, self.ahead, self.collate, self.init, self.skip = (
+            dataset,
+            threads,
+            ahead,
+            collate,
+            init,
+            skip,
+        )
 
-    def epoch(self, batches: List[List[int]], start: Optional[torch.Tensor]) -> Iterator[Any]:
+    def epoch(self, batches: list[list[int]], start: torch.Tensor | None) -> Iterator[Any]:
         return _Epoch(_Run(self, batches))
 
 
 class _Run:
     """One epoch of Threads, as its threads see it. What changes is under `changed`."""
 
-    def __init__(self, owner: Threads, batches: List[List[int]]) -> None:
+    def __init__(self, owner: Threads, batches: list[list[int]]) -> None:
         self.owner, self._coming = owner, iter(batches)
-        self._window: Deque[_Batch] = deque()  # in order; the first is delivered next
-        self._work: Deque[Any] = deque()  # (batch, row) that nobody has begun
+        self._window: deque[_Batch] = deque()  # in order; the first is delivered next
+        self._work: deque[Any] = deque()  # (batch, row) that nobody has begun
         self._ended, self._more = False, True
         self._changed = threading.Condition()
         with self._changed:
@@ -142,7 +170,7 @@ class _Run:
                 self._changed.wait()
             return self._work.popleft() if self._work and not self._ended else None
 
-    def finish(self, batch: _Batch, row: int, sample: Any, error: Optional[BaseException]) -> None:
+    def finish(self, batch: _Batch, row: int, sample: Any, error: BaseException | None) -> None:
         with self._changed:
             batch.samples[row] = sample
             if self.owner.skip and isinstance(error, SKIPPED):
@@ -162,7 +190,7 @@ class _Run:
             batch.samples, batch.done = [], True
             self._changed.notify_all()
 
-    def take(self) -> Optional[_Batch]:
+    def take(self) -> _Batch | None:
         """The next batch, complete; None at the end."""
         with self._changed:
             if not self._window or self._ended:
@@ -192,16 +220,19 @@ class _Epoch:
 
     def __next__(self) -> Any:
         batch = self._run.take()
-        if batch is None or batch.error is not None:
+        if batch is None:
             self._run.end()
-            raise StopIteration if batch is None else batch.error
+            raise StopIteration
+        if batch.error is not None:
+            self._run.end()
+            raise batch.error
         return batch.result
 
     def __del__(self) -> None:
         self._run.end()
 
 
-def _call(run: _Run, index: int, refused: Optional[BaseException]) -> Any:
+def _call(run: _Run, index: int, refused: BaseException | None) -> Any:
     if refused is not None:
         return None, refused
     try:
@@ -211,7 +242,7 @@ def _call(run: _Run, index: int, refused: Optional[BaseException]) -> Any:
 
 
 def _work(run: _Run, number: int) -> None:
-    refused: Optional[BaseException] = None  # what the caller's initialisation of this thread said
+    refused: BaseException | None = None  # what the caller's initialisation of this thread said
     try:
         if run.owner.init is not None:
             run.owner.init(number)

@@ -1,25 +1,28 @@
-"""Where a load of millrace.dcp reads from: the folder, or tiers before it. In a tier every rank has its own part only, on its own node, and DCP gives what several ranks
-share to one of them: so ranks say what their nodes have, choose the newest step that all parts of are somewhere, read what is near and give each other the rest."""
+"""Where a load of millrace.dcp reads from: the folder, or tiers before it. In a tier every rank has its own part only,
+on its own node, and DCP gives what several ranks share to one of them. So ranks exchange lists of what their nodes
+have, choose the newest step of which every part exists, read what is near and send each other the rest."""
+
 import ctypes
 import json
 import os
 import re
 import sys
-from typing import Any, Dict, List, Optional, Tuple
+from functools import partial
+from typing import Any
 
 from torch import distributed as dist
 
-from . import _core, checkpoint
+from . import _core, _tree
 
 _ROUND = 256 << 20  # bytes that one rank gives another at a time
 
-Read = Tuple[int, str, int, int, int, int]  # rank that saved it, tensor, first byte, bytes, address, CUDA device + 1
+Read = tuple[int, str, int, int, int, int]  # rank that saved it, tensor, first byte, bytes, address, CUDA device + 1
 
 
 class Folder:
     """A step with the parts of all ranks in one place."""
 
-    def __init__(self, folder: str, step: Optional[int], threads: int, direct: bool) -> None:
+    def __init__(self, folder: str, step: int | None, threads: int, direct: bool) -> None:
         self._state = _core.State(folder, -1 if step is None else step, threads, direct)
         self.step, self.world = self._state.info()[:2]
         self._number = {(r, name): i for i, (name, r, *_) in enumerate(self._state.tensors())}
@@ -28,19 +31,21 @@ class Folder:
         return json.loads(self._state.json(rank, "state") or "null")
 
     def value(self, rank: int, tree: Any) -> Any:
-        return checkpoint._Reading(self._state, rank).value(tree)
+        return _tree.Reading(self._state, rank).value(tree)
 
     def is_far(self, rank: int) -> bool:
         return False
 
-    def read(self, reads: List[Read]) -> None:
-        self._state.read([(self._number[r, name], first, n, address, cuda) for r, name, first, n, address, cuda in reads])
+    def read(self, reads: list[Read]) -> None:
+        self._state.read(
+            [(self._number[r, name], first, n, address, cuda) for r, name, first, n, address, cuda in reads]
+        )
 
-    def exchange(self, wanted: List[Read]) -> None:
+    def exchange(self, wanted: list[Read]) -> None:
         pass
 
 
-def _steps_in(folder: str) -> List[int]:
+def _steps_in(folder: str) -> list[int]:
     try:
         names = os.listdir(folder)
     except OSError:
@@ -48,7 +53,7 @@ def _steps_in(folder: str) -> List[int]:
     return [int(m.group(1)) for m in map(re.compile(r"step-(\d{12,})").fullmatch, names) if m]
 
 
-def _ranks_in(tier: str) -> List[int]:
+def _ranks_in(tier: str) -> list[int]:
     try:
         names = os.listdir(tier)
     except OSError:
@@ -56,7 +61,7 @@ def _ranks_in(tier: str) -> List[int]:
     return [int(m.group(1)) for m in map(re.compile(r"rank-(\d{5,})").fullmatch, names) if m]
 
 
-def _save_of(tree: Any) -> Optional[str]:
+def _save_of(tree: Any) -> str | None:
     return tree.get("save") if isinstance(tree, dict) and "dcp" in tree else None
 
 
@@ -66,23 +71,46 @@ def _has_tensor(tree: Any) -> bool:
     return isinstance(tree, list) and any(map(_has_tensor, tree))
 
 
+def _tree_of(part: Folder, rank: int) -> Any:
+    return part.tree(rank)
+
+
+def _value_of(part: Folder, rank: int, tree: Any) -> Any:
+    return part.value(rank, tree)
+
+
+def _read_of(part: Folder, reads: list[Read]) -> None:
+    part.read(reads)
+
+
 class Tiers:
     """A step whose parts are in tiers, on this node or others', and perhaps in the folder as well."""
 
-    def __init__(self, folder: str, tiers: List[tuple], step: Optional[int], threads: int, direct: bool, group: Any, alone: bool) -> None:
+    def __init__(
+        self,
+        folder: str,
+        tiers: list[tuple[Any, ...]],
+        step: int | None,
+        threads: int,
+        direct: bool,
+        group: Any,
+        alone: bool,
+    ) -> None:
         self._folder, self._threads, self._direct = folder, threads, direct
         self._tiers = [t[0] for t in tiers]
         self._group = group
         self._dist = not alone and dist.is_available() and dist.is_initialized()
         self._rank = dist.get_rank(group) if self._dist else 0
-        self._opened: Dict[str, Folder] = {}
-        self._failed: Optional[Exception] = None
+        self._opened: dict[str, Folder] = {}
+        self._failed: Exception | None = None
+        self._mine: set[int] = set()  # ranks whose parts this node has
+        self._trees: dict[int, Any] = {}  # by rank
         self._choose(step)
 
-    def _all(self, mine: Any) -> list:
+    def _all(self, mine: Any) -> list[Any]:
         if not self._dist:
             return [mine]
-        everybody: list = [None] * dist.get_world_size(self._group)
+        everybody: list[Any] = [None] * dist.get_world_size(self._group)
         dist.all_gather_object(everybody, mine, group=self._group)
         return everybody
 
@@ -91,12 +119,13 @@ class Tiers:
             self._opened[place] = Folder(place, step, self._threads, self._direct)
         return self._opened[place]
 
-    def _near(self, rank: int) -> List[str]:
+    def _near(self, rank: int) -> list[str]:
         return [os.path.join(t, f"rank-{rank:05d}") for t in self._tiers]
 
-    def _look(self, only: Optional[int]) -> Dict[tuple, tuple]:
-        """(step, save, rank) of what this node's tiers have: how many ranks saved it. A copy that cannot be read is none."""
-        have: Dict[tuple, tuple] = {}
+    def _look(self, only: int | None) -> dict[tuple[int, str, int], int]:
+        """(step, save, rank) of what this node's tiers have: how many ranks saved it. A copy that cannot be read is
+        none."""
+        have: dict[tuple[int, str, int], int] = {}
         for tier in self._tiers:
             for rank in _ranks_in(tier):
                 place = os.path.join(tier, f"rank-{rank:05d}")
@@ -113,16 +142,16 @@ class Tiers:
                         have[step, save, rank] = part.world
         return have
 
-    def _in_folder(self, only: Optional[int]) -> Optional[int]:
+    def _in_folder(self, only: int | None) -> int | None:
         try:
             return Folder(self._folder, only, 1, False).step
         except (RuntimeError, OSError):
             return None
 
-    def _choose(self, only: Optional[int]) -> None:
+    def _choose(self, only: int | None) -> None:
         said = self._all((self._look(only), self._in_folder(only)))
-        owners: Dict[tuple, Dict[int, int]] = {}  # by step and save: which rank of this job has which part
-        worlds: Dict[tuple, int] = {}
+        owners: dict[tuple[Any, ...], dict[int, int]] = {}  # by step and save: which rank of this job has which part
+        worlds: dict[tuple[Any, ...], int] = {}
         for who, (have, _) in enumerate(said):
             for (step, save, rank), world in have.items():
                 owners.setdefault((step, save), {}).setdefault(rank, who)
@@ -145,32 +174,34 @@ class Tiers:
         except (RuntimeError, OSError, ValueError):
             return False
 
-    def _use_folder(self, step: Optional[int], only: Optional[int]) -> None:
+    def _use_folder(self, step: int | None, only: int | None) -> None:
         if step is None:
             if only is not None:
-                raise RuntimeError(f"there is no complete checkpoint of step {only} in '{self._folder}' or the tiers before it")
+                raise RuntimeError(
+                    f"there is no complete checkpoint of step {only} in '{self._folder}' or the tiers before it"
+                )
             raise RuntimeError(f"there is no complete checkpoint in '{self._folder}' or the tiers before it")
         whole = self._open(self._folder, step)
         self.step, self.world, self._owner, self._also = step, whole.world, {}, True
-        self._mine: set = set()
+        self._mine = set()
         self._trees = {r: whole.tree(r) for r in range(whole.world)}
 
     def _gather(self) -> None:
-        """What every part holds, told by who has it. A value that has tensors inside comes with it."""
-        mine: Dict[int, Any] = {}
+        """What every part holds, sent by its owner. A value that has tensors inside comes with it."""
+        mine: dict[int, Any] = {}
         for rank, who in self._owner.items():
             if who != self._rank:
                 continue
             try:
-                mine[rank] = tree = self._first_good(rank, lambda part: part.tree(rank))
+                mine[rank] = tree = self._first_good(rank, partial(_tree_of, rank=rank))
                 for item in tree["items"]:
                     if "object" in item and _has_tensor(item["object"]):
-                        item["value"] = self._first_good(rank, lambda part: part.value(rank, item["object"]))
+                        item["value"] = self._first_good(rank, partial(_value_of, rank=rank, tree=item["object"]))
             except Exception as error:  # raised by all: the others wait for this one's word
                 mine[rank] = RuntimeError(f"rank {self._rank} could not read the part of rank {rank}: {error}")
-        self._trees: Dict[int, Any] = {}
-        for told in self._all(mine):
-            self._trees.update(told)
+        self._trees = {}
+        for some in self._all(mine):
+            self._trees.update(some)
         failed = next((t for t in self._trees.values() if isinstance(t, Exception)), None)
         if failed is not None:
             raise failed
@@ -180,10 +211,10 @@ class Tiers:
 
     def value(self, rank: int, tree: Any) -> Any:
         if not _has_tensor(tree):
-            return checkpoint._Reading().value(tree)
+            return _tree.Reading().value(tree)
         return self._first_good(rank, lambda part: part.value(rank, tree))
 
-    def _places(self, rank: int) -> List[str]:
+    def _places(self, rank: int) -> list[str]:
         return (self._near(rank) if rank in self._mine else []) + ([self._folder] if self._also else [])
 
     def _first_good(self, rank: int, use: Any) -> Any:
@@ -197,26 +228,32 @@ class Tiers:
                 return use(part)
             except (RuntimeError, OSError) as error:
                 if os.path.isdir(os.path.join(place, f"step-{self.step:012d}")):
-                    sys.stderr.write(f"millrace: step {self.step} in '{place}' cannot be used, the next place is: {error}\n")
+                    sys.stderr.write(
+                        f"millrace: step {self.step} in '{place}' cannot be used, the next place is: {error}\n"
+                    )
                 last = error
-        raise last if last is not None else RuntimeError(f"the part of rank {rank} of step {self.step} is in no place that this rank can read")
+        raise (
+            last
+            if last is not None
+            else RuntimeError(f"the part of rank {rank} of step {self.step} is in no place that this rank can read")
+        )
 
     def is_far(self, rank: int) -> bool:
         """Only other ranks of this job can read it."""
         return not self._places(rank)
 
-    def read(self, reads: List[Read]) -> None:
-        by_rank: Dict[int, List[Read]] = {}
+    def read(self, reads: list[Read]) -> None:
+        by_rank: dict[int, list[Read]] = {}
         for r in reads:
             by_rank.setdefault(r[0], []).append(r)
         for rank, some in by_rank.items():
-            self._first_good(rank, lambda part: part.read(some))
+            self._first_good(rank, partial(_read_of, reads=some))
 
     # ---- what is far ----
 
-    def _serve(self, wanted: List[tuple]) -> list:
+    def _serve(self, wanted: list[tuple[Any, ...]]) -> list[Any]:
         """The bytes another rank asked for; an error where they cannot be read."""
-        out: list = []
+        out: list[Any] = []
         for rank, name, first, n in wanted:
             into = ctypes.create_string_buffer(n)
             try:
@@ -226,8 +263,8 @@ class Tiers:
                 out.append(RuntimeError(f"rank {self._rank} could not read the part of rank {rank}: {error}"))
         return out
 
-    def _rounds(self, wanted: List[tuple]) -> List[List[tuple]]:
-        rounds: List[List[tuple]] = [[]]
+    def _rounds(self, wanted: list[tuple[Any, ...]]) -> list[list[tuple[Any, ...]]]:
+        rounds: list[list[tuple[Any, ...]]] = [[]]
         size = 0
         for w in wanted:
             if size + w[3] > _ROUND and rounds[-1]:
@@ -237,7 +274,7 @@ class Tiers:
             size += w[3]
         return rounds
 
-    def exchange(self, wanted: List[Read]) -> None:
+    def exchange(self, wanted: list[Read]) -> None:
         """Every rank calls it once, also one that wants nothing. Addresses are of memory of the CPU."""
         if not self._dist or not self._owner:
             return
@@ -253,14 +290,14 @@ class Tiers:
         if failed is not None:
             raise failed
 
-    def _scatter(self, owner: int, now: list) -> list:
-        mine: list = [None]
+    def _scatter(self, owner: int, now: list[Any]) -> list[Any]:
+        mine: list[Any] = [None]
         give = [self._serve(w) for w in now] if owner == self._rank else None
         source = dist.get_global_rank(self._group, owner) if self._group is not None else owner
         dist.scatter_object_list(mine, give, src=source, group=self._group)
         return mine[0]
 
-    def _take(self, got: list, address: Any) -> None:
+    def _take(self, got: list[Any], address: Any) -> None:
         failed = next((g for g in got if isinstance(g, Exception)), None)
         if failed is not None:
             self._failed = failed

@@ -1,17 +1,20 @@
 """Pictures decoded on a device, beside the CPUs or instead of them.
 
-The native loader leaves the last rows of a batch as stored, inside the batch's own memory (`leave_stored`). A thread takes batches
-from it, hands those rows to the decoder that torchvision carries (nvJPEG on CUDA), and makes of them what the loader would have
-made: the crop and the flip of (seed, epoch, sample), resized with the same filter. That is one launch of a kernel for all
-rows of a batch (_kernel.py), since a training beside it needs the interpreter to launch its own. Without the kernel it is two
-products of matrices, rows of weights times pixels times columns of weights, with torch's own operators."""
+The native loader leaves the last rows of a batch as stored, inside the batch's own memory (`leave_stored`). A thread
+takes batches from it, hands those rows to the decoder that torchvision carries (nvJPEG on CUDA), and makes of them
+what the loader would have made: the crop and the flip of (seed, epoch, sample), resized with the same filter. That is
+one launch of a kernel for all rows of a batch (_kernel.py), since a training beside it needs the interpreter to
+launch its own. Without the kernel it is two products of matrices, rows of weights times pixels times columns of
+weights, with torch's own operators."""
+
 import contextlib
 import os
 import threading
 from array import array
 from collections import deque
+from collections.abc import Sequence
 from time import perf_counter
-from typing import Any, Deque, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -23,21 +26,21 @@ FILTERS = [_pictures.FILTERS[name] for name in ("bilinear", "bicubic", "random")
 PLAN = 18  # numbers in a plan of the native loader
 
 
-def decode_jpegs(data: List[torch.Tensor], device: torch.device) -> List[torch.Tensor]:
+def decode_jpegs(data: list[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
     """Pictures (3, height, width) of JPEG files. Tests put their own here."""
     from torchvision.io import ImageReadMode, decode_jpeg
 
     return decode_jpeg(data, ImageReadMode.RGB, device=device)
 
 
-def why_not(device: Optional[torch.device]) -> Optional[str]:
+def why_not(device: torch.device | None) -> str | None:
     """Why pictures cannot be decoded on this device; None: they can. Tests put their own here."""
     if device is None or device.type != "cuda":
         return "it needs device='cuda'"
     try:
         import torchvision.io  # noqa: F401
 
-        torch.ops.image.decode_jpegs_cuda
+        _ = torch.ops.image.decode_jpegs_cuda
     except Exception:
         return "there is no torchvision that decodes lists of JPEG files on CUDA (0.20 and later do)"
     return None
@@ -46,9 +49,9 @@ def why_not(device: Optional[torch.device]) -> Optional[str]:
 class Stored(NamedTuple):
     """Rows of a batch that are files still."""
 
-    rows: List[int]
-    data: List[torch.Tensor]
-    samples: List[int]
+    rows: list[int]
+    data: list[torch.Tensor]
+    samples: list[int]
     epoch: int
 
 
@@ -56,8 +59,8 @@ class Stored(NamedTuple):
 
 
 def _weights(p: Any, which: int, n: int, taps: int, mirrored: Any, cubics: bool) -> torch.Tensor:
-    """(pictures, n, taps): how much of each source pixel is in each pixel of the result; nothing in those that are padding.
-    `p` has the columns of plans, those of rows at `which` 0 and of columns at 1."""
+    """(pictures, n, taps): how much of each source pixel is in each pixel of the result; nothing in those that are
+    padding. `p` has the columns of plans, those of rows at `which` 0 and of columns at 1."""
     at, start, length, to, first, place_at, seen = (p[i + which].view(-1, 1, 1) for i in (0, 4, 6, 8, 10, 13, 15))
     device = p.device
     place = torch.arange(n, device=device, dtype=torch.float32).view(1, n, 1)
@@ -81,7 +84,7 @@ def _up(n: int) -> int:
     return (n + 7) // 8 * 8
 
 
-def _resize_some(images: Sequence[torch.Tensor], plans: torch.Tensor, size: Tuple[int, int]) -> torch.Tensor:
+def _resize_some(images: Sequence[torch.Tensor], plans: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
     device, n = images[0].device, len(images)
     kind = torch.float16 if device.type == "cuda" else torch.float32  # 8-bit values and weights lose nothing that shows
     needs = plans[:, :4].tolist()
@@ -97,8 +100,9 @@ def _resize_some(images: Sequence[torch.Tensor], plans: torch.Tensor, size: Tupl
     return torch.bmm(half, columns.transpose(1, 2)).view(n, size[0], 3, size[1])
 
 
-def resize(images: Sequence[torch.Tensor], plans: torch.Tensor, size: Tuple[int, int]) -> torch.Tensor:
-    """(pictures, height, 3, width), not rounded, of pictures (3, height, width) and plans (pictures, PLAN) of the native loader."""
+def resize(images: Sequence[torch.Tensor], plans: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
+    """(pictures, height, 3, width), not rounded, of pictures (3, height, width) and plans (pictures, PLAN) of the
+    native loader."""
     out, begin, most = [], 0, 0
     for i, plan in enumerate(plans.tolist()):
         here = _up(plan[2]) * _up(plan[3])
@@ -120,9 +124,10 @@ def threads(wanted: int) -> int:
 
 
 class Share:
-    """How many rows of a batch the device decodes: none at first. Where the thread waits for the CPUs it takes more, as many as make both
-    equally long if all goes on as it went; else, where the training does not keep up, far fewer, since the device has better to do;
-    and where the thread is busy all the time, a little fewer. It decides once in as many batches as it takes for a change to arrive."""
+    """How many rows of a batch the device decodes: none at first. Where the thread waits for the CPUs it takes more,
+    as many as make both equally long if all goes on as it went; else, where the training does not keep up, far fewer,
+    since the device has better to do; and where the thread is busy all the time, a little fewer. It decides once in as
+    many batches as it takes for a change to arrive."""
 
     FIRST = 0.0  # of a batch
 
@@ -144,7 +149,11 @@ class Share:
         """After a batch: seconds waited for the CPUs, at work, and until somebody took it. True: `rows` has changed."""
         self._seen += 1
         self.waited, self.worked, self.blocked = self.waited + waited, self.worked + worked, self.blocked + blocked
-        self._waited, self._worked, self._blocked = self._waited + waited, self._worked + worked, self._blocked + blocked
+        self._waited, self._worked, self._blocked = (
+            self._waited + waited,
+            self._worked + worked,
+            self._blocked + blocked,
+        )
         if not self.adapts or self._seen < self._every:
             return False
         total = self._waited + self._worked + self._blocked
@@ -167,12 +176,12 @@ class Share:
 
 
 class Pipeline:
-    """Batches of one epoch, made ahead in a thread. `take` returns False while there is none, None when it ends with the
-    exception in `wait_and_make`, else what it made and the seconds that it waited and worked."""
+    """Batches of one epoch, made ahead in a thread. `take` returns False while there is none, None when it ends with
+    the exception in `wait_and_make`, else what it made and the seconds that it waited and worked."""
 
     def __init__(self, wait_and_make: Any, share: Share, apply: Any) -> None:
         self._make, self._share, self._apply = wait_and_make, share, apply
-        self._ready: Deque[Any] = deque()
+        self._ready: deque[Any] = deque()
         self._changed = threading.Condition()
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="millrace-decode", daemon=True)
@@ -183,7 +192,7 @@ class Pipeline:
         while item is not None and not self._ended:
             try:
                 item, waited, worked = self._make()
-            except BaseException as e:  # told to the one who takes it
+            except BaseException as e:  # raised where it is taken
                 item, waited, worked = None, 0.0, 0.0
                 self._put((None, e))
                 return
@@ -226,10 +235,14 @@ class Pipeline:
 class Decoder:
     """Decodes stored rows of batches into their places."""
 
-    def __init__(self, device: torch.device, size: Tuple[int, int], planar: bool) -> None:
+    def __init__(self, device: torch.device, size: tuple[int, int], planar: bool) -> None:
         self.device, self.size, self.planar = device, size, planar
-        self._kernel, self.why_no_kernel = _kernel.resizer(device) if device.type == "cuda" else (None, "it is no CUDA device")
-        self._held: Deque[Any] = deque()  # what the device may still be reading; freed too early, torchvision would write into it
+        self._kernel, self.why_no_kernel = (
+            _kernel.resizer(device) if device.type == "cuda" else (None, "it is no CUDA device")
+        )
+        self._held: deque[Any] = (
+            deque()
+        )  # what the device may still be reading; freed too early, torchvision would write into it
 
     def _release(self, most: int) -> None:
         while self._held and (len(self._held) > most or self._held[0][0].query()):
@@ -243,9 +256,18 @@ class Decoder:
         plans = plans_of(stored, [n for shape in shapes for n in shape[1:]])
         if self._kernel is not None:
             images = [image.contiguous() for image in images]  # they are, of nvJPEG
-            facts = array("q", [n for image, shape in zip(images, shapes) for n in (image.data_ptr(), shape[1], shape[2])])
+            facts = array(
+                "q", [n for image, shape in zip(images, shapes) for n in (image.data_ptr(), shape[1], shape[2])]
+            )
             pictures = self._there(torch.frombuffer(facts, dtype=torch.int64))
-            self._kernel(data, pictures, self._there(plans), self._there(torch.tensor(stored.rows, dtype=torch.int32)), self.size, self.planar)
+            self._kernel(
+                data,
+                pictures,
+                self._there(plans),
+                self._there(torch.tensor(stored.rows, dtype=torch.int32)),
+                self.size,
+                self.planar,
+            )
         else:
             self._by_operators(data, images, plans, stored.rows)
         if self.device.type == "cuda":
@@ -256,7 +278,9 @@ class Decoder:
     def _there(self, facts: torch.Tensor) -> torch.Tensor:
         return facts.to(self.device, non_blocking=True)
 
-    def _by_operators(self, data: torch.Tensor, images: Sequence[torch.Tensor], plans: torch.Tensor, rows: List[int]) -> None:
+    def _by_operators(
+        self, data: torch.Tensor, images: Sequence[torch.Tensor], plans: torch.Tensor, rows: list[int]
+    ) -> None:
         made = resize(images, plans, self.size)
         made = made.permute(0, 2, 1, 3) if self.planar else made.permute(0, 1, 3, 2)
         made = made.add(0.5).clamp_(0, 255).to(torch.uint8)

@@ -1,5 +1,6 @@
 """One native loader as millrace.torch uses it: the memory that it fills, and tensors over that memory."""
-from typing import Any, Dict, Optional
+
+from typing import Any
 
 import torch
 
@@ -7,14 +8,14 @@ from . import _core, _device
 
 
 class Engine:
-    """One native loader and the memory it fills: its own, or pinned memory of torch's, which torch reuses only when copies
-    to a device that read it are done."""
+    """One native loader and the memory it fills: its own, or pinned memory of torch's, which torch reuses only when
+    copies to a device that read it are done."""
 
-    def __init__(self, owner: Any) -> None:
-        self.core = _core.Loader(owner._source.manifest, **owner._core_options)
-        self.pinned: Optional[Dict[int, torch.Tensor]] = None
-        if owner._pins:
-            self.pinned = {}
+    def __init__(self, manifest: str, options: dict[str, Any], pins: bool) -> None:
+        self.core = _core.Loader(manifest, **options)
+        self.pinned: dict[int, torch.Tensor] = {}  # by address; not used without `pins`
+        self._pins = pins
+        if pins:
             for i in range(self.core.places):
                 self.core.set_memory(i, self._fresh())
 
@@ -25,7 +26,7 @@ class Engine:
 
     def next(self, timeout_ns: int = -1) -> Any:
         """(data, labels, rows that are as stored or None), None at the end, False if it is not there in time."""
-        if self.pinned is None:
+        if not self._pins:
             batch = self.core.next(0, timeout_ns)
         else:
             fresh = self._fresh()
@@ -53,8 +54,9 @@ class Engine:
             rows = [torch.from_dlpack(row) for row in batch.rows]
             if len(rows) == 1:
                 return rows[0].unsqueeze(0)
-            return torch.stack(rows) if all(row.shape == rows[0].shape for row in rows) else rows  # as torch does, where it can
-        if self.pinned is None:
+            alike = all(row.shape == rows[0].shape for row in rows)
+            return torch.stack(rows) if alike else rows  # as torch does, where it can
+        if not self._pins:
             return torch.from_dlpack(batch.data)
         memory = self.pinned.pop(batch.address)
         shape = batch.data.shape

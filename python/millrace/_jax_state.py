@@ -1,10 +1,14 @@
-"""States of JAX in checkpoints: arrays of one or many devices, keys of random numbers, pytrees of registered classes. An array that lies in parts on several devices or
-processes is saved in those parts, each once, and read in whatever parts the target wants: only the ranges that are needed."""
+"""States of JAX in checkpoints: arrays of one or many devices, keys of random numbers, pytrees of registered classes.
+An array that lies in parts on several devices or processes is saved in those parts, each once, and read in whatever
+parts the target wants: only the ranges that are needed."""
+
 import math
 import sys
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
-Box = Tuple[Tuple[int, int], ...]  # first and end in each dimension
+Box = tuple[tuple[int, int], ...]  # first and end in each dimension
 
 
 def is_jax(x: Any) -> bool:
@@ -16,7 +20,7 @@ def is_key(x: Any) -> bool:
     return is_jax(x) and sys.modules["jax"].numpy.issubdtype(x.dtype, sys.modules["jax"].dtypes.prng_key)
 
 
-def children(x: Any) -> Optional[list]:
+def children(x: Any) -> list[Any] | None:
     """Of a pytree whose class is registered with JAX; None: it is none."""
     jax = sys.modules.get("jax")
     if jax is None or jax.tree_util.all_leaves([x]):
@@ -24,18 +28,24 @@ def children(x: Any) -> Optional[list]:
     return jax.tree_util.tree_leaves(x, is_leaf=lambda y: y is not x)
 
 
-def rebuilt(like: Any, parts: list) -> Any:
+def rebuilt(like: Any, parts: list[Any]) -> Any:
     jax = sys.modules["jax"]
     return jax.tree_util.tree_structure(like, is_leaf=lambda y: y is not like).unflatten(parts)
 
 
-def box_of(index: tuple, shape: tuple) -> Box:
+def box_of(index: tuple[Any, ...], shape: tuple[Any, ...]) -> Box:
     return tuple(s.indices(n)[:2] for s, n in zip(index, shape))
 
 
-def own_parts(x: Any) -> List[Tuple[Box, Any]]:
+def own_parts(x: Any) -> list[tuple[Box, Any]]:
     """What this process saves of an array: its parts, each by one process."""
     return [(box_of(s.index, x.shape), s.data) for s in x.addressable_shards if s.replica_id == 0]
+
+
+def _copy_part(target: Any, beside: Any, shape: list[int], strides: list[int]) -> None:
+    import numpy
+
+    target[...] = numpy.lib.stride_tricks.as_strided(beside, tuple(shape), strides)
 
 
 class Lacking(ValueError):
@@ -45,14 +55,16 @@ class Lacking(ValueError):
 class Stored:
     """An array as it lies in a checkpoint, in parts by all ranks."""
 
-    def __init__(self, shape: tuple, parts: List[Tuple[Box, int]]) -> None:
+    def __init__(self, shape: tuple[Any, ...], parts: list[tuple[Box, int]]) -> None:
         self.shape, self.parts = shape, parts
 
-    def ranges(self, want: Box, into: Any, name: str) -> "Tuple[list, List[Callable[[], None]]]":
+    def ranges(self, want: Box, into: Any, name: str) -> "tuple[list[Any], list[Callable[[], None]]]":
         """What to read for that box, and what to do afterwards with what was read beside it."""
         import numpy
 
-        reads, after, covered = [], [], 0
+        reads: list[Any] = []
+        after: list[Callable[[], None]] = []
+        covered = 0
         for box, number in self.parts:
             both = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(box, want))
             if any(a >= b for a, b in both):
@@ -70,15 +82,17 @@ class Stored:
             beside = target if direct else numpy.empty(count, into.dtype)
             reads.append((number, first * into.itemsize, count * into.itemsize, beside.__array_interface__["data"][0]))
             if not direct:
-                strides = [into.itemsize * math.prod(shape[d + 1:]) for d in range(len(shape))]
-                after.append(lambda t=target, b=beside, n=tuple(n), s=strides: t.__setitem__(..., numpy.lib.stride_tricks.as_strided(b, n, s)))
+                strides = [into.itemsize * math.prod(shape[d + 1 :]) for d in range(len(shape))]
+                after.append(partial(_copy_part, target, beside, n, strides))
         if covered != math.prod(b - a for a, b in want):
-            raise Lacking(f"'{name}': the checkpoint has only {covered} of {math.prod(b - a for a, b in want)} elements of the wanted part")
+            wanted = math.prod(b - a for a, b in want)
+            raise Lacking(f"'{name}': the checkpoint has only {covered} of {wanted} elements of the wanted part")
         return reads, after
 
 
-def place(stored: "Stored", name: str, dtype: Any, like: Any, pending: list) -> Any:
-    """An array placed as `like` is (an array, a ShapeDtypeStruct with a sharding, or neither: on the default device). Reading is left for later, together with everything
+def place(stored: "Stored", name: str, dtype: Any, like: Any, pending: list[Any]) -> Any:
+    """An array placed as `like` is (an array, a ShapeDtypeStruct with a sharding, or neither: on the default device).
+    Reading is left for later, together with everything
     else: `pending` gets (reads, after); the value is what the returned call gives afterwards."""
     import jax
     import numpy
@@ -87,13 +101,18 @@ def place(stored: "Stored", name: str, dtype: Any, like: Any, pending: list) -> 
     if like is not None and hasattr(like, "shape") and tuple(like.shape) != tuple(stored.shape):
         raise ValueError(f"'{name}' has shape {tuple(stored.shape)}, the target {tuple(like.shape)}")
     if sharding is None:
-        boxes: Dict[Box, Any] = {tuple((0, n) for n in stored.shape): None}
+        boxes: dict[Box, Any] = {tuple((0, n) for n in stored.shape): None}
     else:
-        boxes = {box_of(i, stored.shape): None for i in sharding.addressable_devices_indices_map(tuple(stored.shape)).values()}
+        boxes = {
+            box_of(i, stored.shape): None
+            for i in sharding.addressable_devices_indices_map(tuple(stored.shape)).values()
+        }
     for box in boxes:
         boxes[box] = numpy.empty([b - a for a, b in box], dtype)
         if boxes[box].size:
             pending.append(stored.ranges(box, boxes[box], name))
     if sharding is None:
         return lambda: jax.numpy.asarray(next(iter(boxes.values())))
-    return lambda: jax.make_array_from_callback(tuple(stored.shape), sharding, lambda index: boxes[box_of(index, stored.shape)])
+    return lambda: jax.make_array_from_callback(
+        tuple(stored.shape), sharding, lambda index: boxes[box_of(index, stored.shape)]
+    )

@@ -1,15 +1,18 @@
-"""Cutting, resizing and flipping of pictures on a CUDA device, all rows of a batch in one launch. The kernel is compiled when it is first needed, by the
-compiler library (NVRTC) that comes with PyTorch; where that does not work torch's own operators do the same (see _device.resize)."""
+"""Cutting, resizing and flipping of pictures on a CUDA device, all rows of a batch in one launch. The kernel is
+compiled when it is first needed, by the compiler library (NVRTC) that comes with PyTorch; where that does not work
+torch's own operators do the same (see _device.resize)."""
+
 import ctypes
 import glob
 import importlib.util
 import os
-from typing import Any, List, Optional
+from typing import Any
 
 import torch
 
-# A thread makes one pixel: a triangle or a cubic around its middle in the source, as wide as the reduction but never narrower than the distance
-# of two pixels (cubic: four), in both directions. `pictures` has address, height and width of each source (three planes), `plans` the native loader's plans.
+# A thread makes one pixel: a triangle or a cubic around its middle in the source, as wide as the reduction but never
+# narrower than the distance of two pixels (cubic: four), in both directions. `pictures` has address, height and width
+# of each source (three planes), `plans` the native loader's plans.
 SOURCE = r"""
 static __device__ int reach(float middle, float support, int limit, int *last)
 {
@@ -30,8 +33,8 @@ static __device__ float weight(int pixel, float middle, float scale, int cubic)
     return x < 2 ? ((x - 5) * x + 8) * x * -0.5f + 2 : 0;
 }
 
-extern "C" __global__ void mr_resize(unsigned char *out, const long long *pictures, const int *plans, const int *rows, int height, int width,
-                                     int planar)
+extern "C" __global__ void mr_resize(unsigned char *out, const long long *pictures, const int *plans, const int *rows,
+                                     int height, int width, int planar)
 {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y, n = blockIdx.z;
     if (x >= width || y >= height)
@@ -45,7 +48,8 @@ extern "C" __global__ void mr_resize(unsigned char *out, const long long *pictur
         const float tall = down > 1 ? down : 1, wide = across > 1 ? across : 1;
         const int cubic = p[17] == 1;
         const float middle_y = (p[10] + i + 0.5f) * down, middle_x = (p[11] + k + 0.5f) * across;
-        int last_y, last_x, first_y = reach(middle_y, tall * (cubic + 1), p[6], &last_y), first_x = reach(middle_x, wide * (cubic + 1), p[7], &last_x);
+        int last_y, first_y = reach(middle_y, tall * (cubic + 1), p[6], &last_y);
+        int last_x, first_x = reach(middle_x, wide * (cubic + 1), p[7], &last_x);
         for (int v = first_y; v < last_y; v++) {
             const unsigned char *row = (const unsigned char *)picture[0] + (p[4] + v) * picture[2] + p[5];
             const float wy = weight(v, middle_y, tall, cubic);
@@ -70,7 +74,7 @@ _BLOCK = (32, 8)
 
 def _library() -> Any:
     """NVRTC as PyTorch carries it."""
-    places: List[str] = []
+    places: list[str] = []
     spec = importlib.util.find_spec("nvidia")
     for root in list(spec.submodule_search_locations or []) if spec is not None else []:
         places += sorted(glob.glob(os.path.join(root, "*", "lib", "libnvrtc.so.*")))
@@ -117,9 +121,17 @@ class Resizer:
             if code:
                 raise OSError(f"the driver refused the kernel with {code}")
 
-    def __call__(self, out: torch.Tensor, pictures: torch.Tensor, plans: torch.Tensor, rows: torch.Tensor, size: Any, planar: bool) -> None:
+    def __call__(
+        self,
+        out: torch.Tensor,
+        pictures: torch.Tensor,
+        plans: torch.Tensor,
+        rows: torch.Tensor,
+        size: Any,
+        planar: bool,
+    ) -> None:
         """On the current stream; all tensors are on the device."""
-        values = [ctypes.c_void_p(t.data_ptr()) for t in (out, pictures, plans, rows)]
+        values: list[Any] = [ctypes.c_void_p(t.data_ptr()) for t in (out, pictures, plans, rows)]
         values += [ctypes.c_int(n) for n in (*size, int(planar))]
         places = (ctypes.c_void_p * len(values))(*(ctypes.cast(ctypes.byref(v), ctypes.c_void_p) for v in values))
         grid = (-(-size[1] // _BLOCK[0]), -(-size[0] // _BLOCK[1]), len(rows))
@@ -129,7 +141,7 @@ class Resizer:
             raise OSError(f"the driver refused to start the kernel with {code}")
 
 
-def resizer(device: torch.device) -> "tuple[Optional[Resizer], str]":
+def resizer(device: torch.device) -> "tuple[Resizer | None, str]":
     """The kernel, or None and why there is none."""
     try:
         return Resizer(device), ""

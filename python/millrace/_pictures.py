@@ -1,15 +1,34 @@
 """Folders of pictures and the transforms that the native loader knows. No framework is imported here: objects of
 torchvision are recognised by their classes' names and read by their attributes."""
+
 import copy
 import os
-import warnings
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ._warn import warn
 
 NATIVE_EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".png")
-OTHER_EXTENSIONS = (".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp", ".gif")  # pictures that nobody should miss without a word
+# Pictures that are not decoded here; a folder that has some is an error.
+OTHER_EXTENSIONS = (".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp", ".gif")
 CROP_NONE, CROP_CENTER, CROP_RANDOM, CROP_RANDOM_RESIZED = 0, 1, 2, 3
-FILTERS = {"bilinear": 0, "bicubic": 1, "nearest": 2, "box": 3, "hamming": 4, "lanczos": 5, "random": 6}  # enum mr_filter
-_PILLOW = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}  # numbers of old torchvision and of Pillow
+FILTERS = {
+    "bilinear": 0,
+    "bicubic": 1,
+    "nearest": 2,
+    "box": 3,
+    "hamming": 4,
+    "lanczos": 5,
+    "random": 6,
+}  # enum mr_filter
+_PILLOW = {
+    0: "nearest",
+    1: "lanczos",
+    2: "bilinear",
+    3: "bicubic",
+    4: "box",
+    5: "hamming",
+}  # numbers of old torchvision and of Pillow
 
 
 class NotNative(Exception):
@@ -20,43 +39,48 @@ class Folder(NamedTuple):
     """Pictures as the native loader reads them: names ascending, and where each sample of the caller's went."""
 
     root: str
-    names: List[str]
-    labels: List[int]
-    ids: List[int]  # caller's sample -> position in names
-    classes: List[str]
+    names: list[str]
+    labels: list[int]
+    ids: list[int]  # caller's sample -> position in names
+    classes: list[str]
 
 
-def list_folder(root: str) -> Tuple[List[str], List[Tuple[str, int]]]:
+def list_folder(root: str) -> tuple[list[str], list[tuple[str, int]]]:
     """Classes and (path, class number) of a folder with one sub-folder per class, in torchvision's order."""
     root = os.path.expanduser(root)
     classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
-    samples: List[Tuple[str, int]] = []
-    others: List[str] = []
+    samples: list[tuple[str, int]] = []
+    others: list[str] = []
     for number, name in enumerate(classes):
         for folder, _, files in sorted(os.walk(os.path.join(root, name), followlinks=True)):
-            samples += [(os.path.join(folder, f), number) for f in sorted(files) if f.lower().endswith(NATIVE_EXTENSIONS)]
+            samples += [
+                (os.path.join(folder, f), number) for f in sorted(files) if f.lower().endswith(NATIVE_EXTENSIONS)
+            ]
             others += [os.path.join(folder, f) for f in sorted(files) if f.lower().endswith(OTHER_EXTENSIONS)]
     if not samples:
         raise FileNotFoundError(
-            f"no pictures in '{root}': want one sub-folder per class with files that end in {', '.join(NATIVE_EXTENSIONS)}, "
+            f"no pictures in '{root}': want one sub-folder per class with files that end in "
+            f"{', '.join(NATIVE_EXTENSIONS)}, "
             "or a data set with a manifest (make one with 'millrace scan')"
         )
     if others:
+        more = f" and {len(others) - 1} others are pictures" if len(others) > 1 else " is a picture"
         raise NotImplementedError(
-            f"'{others[0]}'{f' and {len(others) - 1} others are pictures' if len(others) > 1 else ' is a picture'} that Millrace does not decode: "
+            f"'{others[0]}'{more} that Millrace does not decode: "
             "convert to JPEG or PNG, or pass torchvision's ImageFolder, which is called where it has such files"
         )
     empty = sorted(set(range(len(classes))) - {label for _, label in samples})
     if empty:
-        warnings.warn(f"millrace: class folders without pictures keep their numbers: {', '.join(classes[i] for i in empty[:5])}{'...' if len(empty) > 5 else ''}", stacklevel=4)
+        some = ", ".join(classes[i] for i in empty[:5]) + ("..." if len(empty) > 5 else "")
+        warn(f"millrace: class folders without pictures keep their numbers: {some}")
     return classes, samples
 
 
-def arrange(root: str, samples: Sequence[Tuple[str, int]], classes: List[str]) -> Folder:
+def arrange(root: str, samples: Sequence[tuple[str, int]], classes: list[str]) -> Folder:
     """Sorts files as a manifest wants them (by bytes)."""
     root = os.path.abspath(os.path.expanduser(root))
     prefix = root.rstrip("/") + "/"
-    labels: Dict[str, int] = {}
+    labels: dict[str, int] = {}
     for path, label in samples:
         path = os.path.abspath(path)
         if not path.lower().endswith(NATIVE_EXTENSIONS):
@@ -72,7 +96,8 @@ def arrange(root: str, samples: Sequence[Tuple[str, int]], classes: List[str]) -
 
 
 def unnamed(write: Callable[[str], None]) -> int:
-    """The descriptor of a manifest, written by `write`, that has no name any more: nothing is left behind however the process ends."""
+    """The descriptor of a manifest, written by `write`, that has no name any more: nothing is left behind however the
+    process ends."""
     import tempfile
 
     place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -95,14 +120,14 @@ def write_manifest(folder: Folder) -> int:
 # ---- transforms ----
 
 
-def _pair(size: Any) -> Tuple[int, int]:
+def _pair(size: Any) -> tuple[int, int]:
     if isinstance(size, int):
         return size, size
     size = list(size)
     return (int(size[0]), int(size[0])) if len(size) == 1 else (int(size[0]), int(size[1]))
 
 
-def _border(padding: Any) -> List[int]:
+def _border(padding: Any) -> list[int]:
     """Left, top, right, bottom of torchvision's padding."""
     if not padding:
         return [0] * 4
@@ -116,7 +141,8 @@ def _mode(mode: Any) -> str:
 
 
 def _filter(name: str, t: Any, tensor: bool) -> str:
-    """The resize filter of a transform: of pictures Pillow's, of tensors torch's with antialias, which are the same where both exist."""
+    """The resize filter of a transform: of pictures Pillow's, of tensors torch's with antialias, which are the same
+    where both exist."""
     wanted = getattr(t, "interpolation", None)
     if isinstance(wanted, (list, tuple)):  # timm's "random"
         modes = [_mode(one) for one in wanted]
@@ -139,7 +165,7 @@ class _Chain:
     """Collects what a chain of transforms amounts to: crop, resize, crop, flip, tensor, normalise."""
 
     def __init__(self) -> None:
-        self.p: Dict[str, Any] = {"rgb": 1, "planar": 1}
+        self.p: dict[str, Any] = {"rgb": 1, "planar": 1}
         self.resized = self.tensor = self.image = self.floats = self.normalised = False
 
     def _geometry(self, name: str) -> None:
@@ -195,7 +221,9 @@ class _Chain:
     def RandomCrop(self, t: Any) -> None:
         self._last("RandomCrop", CROP_RANDOM, t.size)
         pad, fill = _border(getattr(t, "padding", None)), getattr(t, "fill", 0) or 0
-        if (any(pad) or t.pad_if_needed) and (getattr(t, "padding_mode", "constant") != "constant" or isinstance(fill, dict)):
+        if (any(pad) or t.pad_if_needed) and (
+            getattr(t, "padding_mode", "constant") != "constant" or isinstance(fill, dict)
+        ):
             raise NotNative("'RandomCrop' with padding that is not of one colour")
         if max(pad[0], pad[2]) >= self.p["last_width"] or max(pad[1], pad[3]) >= self.p["last_height"]:
             raise NotNative("'RandomCrop' with padding as large as the crop")
@@ -283,23 +311,26 @@ class _Chain:
 
 
 class Parts(NamedTuple):
-    """What becomes of a picture: natively first, then by calling `rest`, with pictures of a `form`: "pillow", "image" (of torchvision's
-    tensors) or "tensor". `why`: what the first of the rest is. Without a rest all of it is native. No parameters: samples are no pictures."""
+    """What becomes of a picture: natively first, then by calling `rest`, with pictures of a `form`: "pillow", "image"
+    (of torchvision's
+    tensors) or "tensor". `why`: what the first of the rest is. Without a rest all of it is native. No parameters:
+        samples are no pictures."""
 
-    parameters: Optional[Dict[str, Any]]
-    rest: List[Any]
+    parameters: dict[str, Any] | None
+    rest: list[Any]
     form: str
     why: str
 
 
-def _steps(transform: Any) -> List[Any]:
+def _steps(transform: Any) -> list[Any]:
     if type(transform).__name__ in ("Compose", "Sequential"):
         return [step for inner in getattr(transform, "transforms", None) or list(transform) for step in _steps(inner)]
     return [transform]
 
 
 def split_transform(transform: Any) -> Parts:
-    """What the native loader is to do for a torchvision transform, and what is left to be called; NotNative says why nothing can be native."""
+    """What the native loader is to do for a torchvision transform, and what is left to be called; NotNative says why
+    nothing can be native."""
     chain, rest, why = _Chain(), [], ""
     steps = _steps(transform) if transform is not None else []
     for k, step in enumerate(steps):
@@ -316,39 +347,34 @@ def split_transform(transform: Any) -> Parts:
     chain.p["to_float"] = int(chain.floats)
     if rest and not chain.tensor:
         chain.p["planar"] = 0
-    return Parts(chain.p, rest, "image" if chain.image else "tensor" if chain.tensor else "pillow", why)
-
-
-def transform_parameters(transform: Any) -> Dict[str, Any]:
-    """What the native loader is to do for a torchvision transform; NotNative says why it cannot."""
-    parts = split_transform(transform)
-    if parts.rest:
-        raise NotNative(parts.why)
-    return parts.parameters
+    form = "image" if chain.image else "tensor" if chain.tensor or not rest else "pillow"
+    return Parts(chain.p, rest, form, why)
 
 
 def plain_parameters(
     size: Any,
     train: bool = True,
-    resize: Optional[int] = None,
-    flip: Optional[float] = None,
-    scale: Tuple[float, float] = (0.08, 1.0),
-    ratio: Tuple[float, float] = (3 / 4, 4 / 3),
-    mean: Optional[Sequence[float]] = None,
-    std: Optional[Sequence[float]] = None,
+    resize: int | None = None,
+    flip: float | None = None,
+    scale: tuple[float, float] = (0.08, 1.0),
+    ratio: tuple[float, float] = (3 / 4, 4 / 3),
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
     floats: bool = True,
     channels_first: bool = False,
     fast: bool = False,
     interpolation: str = "bilinear",
-) -> Dict[str, Any]:
-    """The two usual recipes without torchvision. Training: a random part (`scale`, `ratio`) made `size` large, flipped with
-    probability `flip` (0.5). Else: the shorter side made `resize` long (size / 0.875), and the middle of that. Values are floats from 0 to 1, normalised
-    with `mean` and `std` where given; bytes with floats=False. `fast` decodes what is reduced to a half or less at a smaller size. `interpolation` is the resize filter: bilinear, bicubic,
-    nearest, box, hamming, lanczos, or random (bilinear or bicubic, drawn for each sample)."""
+) -> dict[str, Any]:
+    """The two usual recipes without torchvision. Training: a random part (`scale`, `ratio`) made `size` large, flipped
+    with
+    probability `flip` (0.5). Else: the shorter side made `resize` long (size / 0.875), and the middle of that. Values
+    are floats from 0 to 1, normalised with `mean` and `std` where given; bytes with floats=False. `fast` decodes what
+    is reduced to a half or less at a smaller size. `interpolation` is the resize filter: bilinear, bicubic, nearest,
+    box, hamming, lanczos, or random (bilinear or bicubic, drawn for each sample)."""
     if interpolation not in FILTERS:
         raise ValueError(f"interpolation is one of {', '.join(FILTERS)}, not '{interpolation}'")
     height, width = _pair(size)
-    p: Dict[str, Any] = {"rgb": 1, "planar": int(channels_first), "to_float": int(floats), "fast": int(fast)}
+    p: dict[str, Any] = {"rgb": 1, "planar": int(channels_first), "to_float": int(floats), "fast": int(fast)}
     p["filter"] = FILTERS[interpolation]
     if train:
         p.update(crop=CROP_RANDOM_RESIZED, height=height, width=width, flip=0.5 if flip is None else float(flip))
@@ -367,7 +393,7 @@ def plain_parameters(
     return p
 
 
-def recipe(pictures: Optional[Dict[str, Any]]) -> Optional[Dict[str, Any]]:
+def recipe(pictures: dict[str, Any] | None) -> dict[str, Any] | None:
     """The parameters of a `pictures` option, whose keys are those of plain_parameters."""
     if pictures is None:
         return None
@@ -381,12 +407,16 @@ def recipe(pictures: Optional[Dict[str, Any]]) -> Optional[Dict[str, Any]]:
     return plain_parameters(**pictures)
 
 
-def has_fixed_size(p: Dict[str, Any]) -> bool:
+def has_fixed_size(p: dict[str, Any]) -> bool:
     """Are all results equally large?"""
-    return bool(p.get("height") or p.get("last_crop") or (p.get("crop") in (CROP_CENTER, CROP_RANDOM) and not p.get("shorter_side")))
+    return bool(
+        p.get("height")
+        or p.get("last_crop")
+        or (p.get("crop") in (CROP_CENTER, CROP_RANDOM) and not p.get("shorter_side"))
+    )
 
 
-def find_manifest(path: str) -> Optional[str]:
+def find_manifest(path: str) -> str | None:
     """The manifest at or in `path`, as the C library finds it; None: it is a plain folder."""
     if os.path.isfile(path):
         return path

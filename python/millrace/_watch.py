@@ -1,16 +1,21 @@
 """How long a training loop waits for batches, and one warning that says what to do about it."""
-import warnings
-from time import perf_counter
-from typing import Any, Callable, Dict
 
-Counters = Callable[[], Dict[str, Any]]  # read_ns, decode_ns, transform_ns so far; {} where the data set's own code runs
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+from ._warn import warn
+
+# read_ns, decode_ns, transform_ns so far; {} where the data set's own code runs.
+Counters = Callable[[], dict[str, Any]]
 
 WAIT_SHARE = 0.05
 
 _ADVICE = {
     "storage": "reading is the limit: a faster or nearer storage, or more threads (num_workers) where it has latency",
     "decode": "decoding and transforms are the limit: more CPUs (num_workers), or smaller pictures",
-    "called": "the data set's own code is the limit: more worker processes (num_workers), or a data set that runs natively",
+    "called": "the data set's own code is the limit: more worker processes (num_workers), or a data set "
+    "that runs natively",
 }
 
 
@@ -21,7 +26,7 @@ class Watch:
         self.seconds = seconds
         self.waited = 0.0  # over the loader's life
         self._begin, self._waited = 0.0, 0.0
-        self._before: Dict[str, Any] = {}
+        self._before: dict[str, Any] = {}
         self._said = seconds <= 0
 
     def resume(self, counters: Counters) -> None:
@@ -38,12 +43,11 @@ class Watch:
         share, spent = self._waited / (now - self._begin), now - self._begin
         if share > WAIT_SHARE:
             self._said = True
-            warnings.warn(
-                f"millrace: the loop waited for data {100 * share:.0f} % of the last {spent:.0f} s; {_ADVICE[self._limiter(counters())]}", stacklevel=4
-            )
+            limiter = _ADVICE[self._limiter(counters())]
+            warn(f"millrace: the loop waited for data {100 * share:.0f} % of the last {spent:.0f} s; {limiter}")
         self.resume(counters)
 
-    def _limiter(self, after: Dict[str, Any]) -> str:
+    def _limiter(self, after: dict[str, Any]) -> str:
         before = self._before
         if not after:
             return "called"

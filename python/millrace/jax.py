@@ -1,22 +1,26 @@
-"""Batches for JAX: an iterator of pytrees whose position can be saved, arrays spread over devices, and a data source for Grain.
+"""Batches for JAX: an iterator of pytrees whose position can be saved, arrays spread over devices, and a data source
+for Grain.
 
     import jax
     from millrace.jax import Loader, data_sharding
 
-    loader = Loader("/data/imagenet/train", 256, shuffle=True, seed=1, epochs=90, pictures={"size": 224}, sharding=data_sharding())
+    loader = Loader("/data/imagenet/train", 256, shuffle=True, seed=1, epochs=90, pictures={"size": 224},
+                    sharding=data_sharding())
     for batch in loader:                       # {"data": jax.Array (256, 224, 224, 3), "label": jax.Array (256,)}
         params = step(params, batch)
 
-Without `sharding` leaves are numpy arrays: the loader's own memory, which jax.device_put and jit take (on a CPU without a copy
-where their alignment allows; it is used again only when nobody refers to it any more). With it they are jax.Arrays, and the copy of the next
-batch to the devices is under way while the program works on this one.
+Without `sharding` leaves are numpy arrays: the loader's own memory, which jax.device_put and jit take (on a CPU
+without a copy where their alignment allows; it is used again only when nobody refers to it any more). With it they are
+jax.Arrays, and the copy of the next batch to the devices is under way while the program works on this one.
 
-`get_state` and `set_state` are Grain's: bytes, of the position behind the last batch that was delivered. Orbax saves them with
-grain.checkpoint.CheckpointSave(iterator), or put them into a checkpoint as they are.
+`get_state` and `set_state` are Grain's: bytes, of the position behind the last batch that was delivered. Orbax saves
+them with grain.checkpoint.CheckpointSave(iterator), or put them into a checkpoint as they are.
 """
+
 import json
 import os
-from typing import Any, Dict, Iterator, Optional, Sequence, Tuple, Union
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -26,8 +30,9 @@ from . import numpy as _plain
 __all__ = ["BatchIterator", "Loader", "Source", "data_sharding", "shard"]
 
 
-def data_sharding(devices: Optional[Sequence[Any]] = None, axis: str = "data") -> jax.sharding.NamedSharding:
-    """The first axis of every leaf cut into equal parts, one for each of `devices` (all that there are, of all processes)."""
+def data_sharding(devices: Sequence[Any] | None = None, axis: str = "data") -> jax.sharding.NamedSharding:
+    """The first axis of every leaf cut into equal parts, one for each of `devices` (all that there are, of all
+    processes)."""
     mesh = jax.sharding.Mesh(np.asarray(devices if devices is not None else jax.devices()), (axis,))
     return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(axis))
 
@@ -50,7 +55,7 @@ def shard(batch: Any, sharding: jax.sharding.Sharding) -> Any:
 
 
 def _parts(sharding: jax.sharding.Sharding) -> int:
-    """Into how many parts a batch of this process is cut; 0: nobody knows."""
+    """Into how many parts a batch of this process is cut; 0: unknown."""
     spec = getattr(sharding, "spec", None)
     if not spec or spec[0] is None:
         return 0
@@ -66,14 +71,14 @@ class BatchIterator:
 
     def __init__(self, owner: "Loader") -> None:
         self._owner = owner
-        self._batches: Optional[Iterator[Any]] = None
-        self._staged: Optional[Tuple[Any, Dict[str, int]]] = None
+        self._batches: Iterator[Any] | None = None
+        self._staged: tuple[Any, dict[str, int]] | None = None
         self._state = owner._plain.state_dict()
 
     def __iter__(self) -> "BatchIterator":
         return self
 
-    def _read(self) -> Optional[Tuple[Any, Dict[str, int]]]:
+    def _read(self) -> tuple[Any, dict[str, int]] | None:
         """The next batch and the position behind it; None behind the last epoch."""
         plain = self._owner._plain
         while True:
@@ -103,7 +108,7 @@ class BatchIterator:
         """The position behind the last batch that next() returned."""
         return json.dumps(self._state).encode()
 
-    def set_state(self, state: Union[bytes, str, Dict[str, int]]) -> None:
+    def set_state(self, state: bytes | str | dict[str, int]) -> None:
         """The next batch is the one behind that position."""
         values = state if isinstance(state, dict) else json.loads(state)
         self._owner._plain.load_state_dict(values)
@@ -117,21 +122,22 @@ class Loader:
     dataset, batch_size and the options of millrace.numpy.Loader; besides
     epochs     1
     rank, world  jax.process_index() and jax.process_count()
-    structure  "dict": {"data": ..., "label": ...}; "tuple": (data, label). The label is left out where samples have none.
+    structure  "dict": {"data": ..., "label": ...}; "tuple": (data, label). The label is left out where samples have
+               none.
     keys       names in the dict
     sharding   where batches go: a jax.sharding.Sharding, see data_sharding, or a device; None: numpy arrays
     """
 
     def __init__(
         self,
-        dataset: Union[str, "os.PathLike[str]"],
+        dataset: "str | os.PathLike[str]",
         batch_size: int = 1,
         *,
-        epochs: Optional[int] = 1,
-        rank: Optional[int] = None,
-        world: Optional[int] = None,
+        epochs: int | None = 1,
+        rank: int | None = None,
+        world: int | None = None,
         structure: str = "dict",
-        keys: Tuple[str, str] = ("data", "label"),
+        keys: tuple[str, str] = ("data", "label"),
         sharding: Any = None,
         **options: Any,
     ) -> None:
@@ -139,7 +145,7 @@ class Loader:
             raise ValueError(f"structure is 'dict' or 'tuple', not '{structure}'")
         if (rank is None) != (world is None):
             raise ValueError("rank and world go together")
-        if world is None:
+        if rank is None or world is None:
             rank, world = jax.process_index(), jax.process_count()
         self.epochs, self.structure, self.keys = epochs, structure, keys
         self.sharding = jax.sharding.SingleDeviceSharding(sharding) if isinstance(sharding, jax.Device) else sharding
@@ -160,7 +166,7 @@ class Loader:
         return tree if self.sharding is None else shard(tree, self.sharding)
 
     @property
-    def info(self) -> Dict[str, Any]:
+    def info(self) -> dict[str, Any]:
         """What the data set is: samples, files, format, dtype."""
         return self._plain.info
 
@@ -174,7 +180,7 @@ class Loader:
             self._plain.set_epoch(0)
         return BatchIterator(self)
 
-    def stats(self) -> Dict[str, Any]:
+    def stats(self) -> dict[str, Any]:
         """What the loader has done and what limits it now."""
         return self._plain.stats()
 
@@ -195,16 +201,16 @@ class Source(_plain.Samples):
         source = millrace.jax.Source("/data/set")
         loader = grain.DataLoader(data_source=source, sampler=grain.samplers.IndexSampler(len(source), ...), ...)
 
-    Samples are dicts or tuples as Loader's batches are. Each thread that asks reads for itself; it may be pickled into worker
-    processes. Loader is faster, because it knows what comes next.
+    Samples are dicts or tuples as Loader's batches are. Each thread that asks reads for itself; it may be pickled into
+    worker processes. Loader is faster, because it knows what comes next.
     """
 
     def __init__(
         self,
-        dataset: Union[str, "os.PathLike[str]"],
+        dataset: "str | os.PathLike[str]",
         *,
         structure: str = "dict",
-        keys: Tuple[str, str] = ("data", "label"),
+        keys: tuple[str, str] = ("data", "label"),
         **options: Any,
     ) -> None:
         if structure not in ("dict", "tuple"):

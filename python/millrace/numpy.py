@@ -12,18 +12,21 @@ A folder with one sub-folder of pictures per class works, too; `pictures` says w
     Loader("/data/imagenet/train", 256, shuffle=True, pictures={"size": 224})                   # random part, flip
     Loader("/data/imagenet/val", 256, pictures={"size": 224, "resize": 256, "train": False})    # the middle
 
-Arrays are the loader's own memory, without a copy; it is used again when nobody refers to them any more. Where samples differ in
-shape, `data` is a list of arrays. Every epoch has its own order, which is a function of (seed, epoch, rank, world) alone.
+Arrays are the loader's own memory, without a copy; it is used again when nobody refers to them any more. Where samples
+differ in shape, `data` is a list of arrays. Every epoch has its own order, which is a function of (seed, epoch, rank,
+world) alone.
 """
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Union
+
 import os
 import threading
-import weakref
 from array import array
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from . import _core, _pictures
+from ._sources import path_source
 
 __all__ = ["Batch", "Loader", "Samples"]
 
@@ -33,34 +36,19 @@ _SPARE = 3  # batches that a program holds without a copy
 class Batch(NamedTuple):
     """One batch. `data` is an array, or a list of arrays where samples differ."""
 
-    data: Union[np.ndarray, List[np.ndarray]]
-    labels: Optional[np.ndarray]
+    data: np.ndarray | list[np.ndarray]
+    labels: np.ndarray | None
     ids: np.ndarray
-
-
-class _Source:
-    """The manifest of a data set; of class folders, one without a name that lives as long as this object."""
-
-    def __init__(self, path: str) -> None:
-        self.path, self.classes = path, []
-        if "@files=" in path or not os.path.isdir(path) or _pictures.find_manifest(path):
-            return
-        try:
-            self.classes, samples = _pictures.list_folder(path)
-        except FileNotFoundError:
-            return  # what is wrong with it the library says best
-        descriptor = _pictures.write_manifest(_pictures.arrange(path, samples, self.classes))
-        weakref.finalize(self, os.close, descriptor)
-        self.path = f"/proc/self/fd/{descriptor}"
 
 
 class Loader:
     """An iterable over epochs: each `for` is the next one.
 
     dataset      the folder of a data set, or its manifest; or a folder of class folders with JPEG and PNG files
-    pictures     for pictures: `size` (a number, or height and width), `train` (True), `resize`, `flip`, `scale`, `ratio`, `mean`, `std`,
-                 `floats` (True), `channels_first` (False), `fast` (False). Training takes a random part of each picture, made `size` large, and
-                 flips half of them; else the shorter side is made `resize` long and the middle taken
+    pictures     for pictures: `size` (a number, or height and width), `train` (True), `resize`, `flip`, `scale`,
+                 `ratio`, `mean`, `std`, `floats` (True), `channels_first` (False), `fast` (False). Training takes a
+                 random part of each picture, made `size` large, and flips half of them; else the shorter side is made
+                 `resize` long and the middle taken
     shuffle      order "torch" (torch.randperm and DistributedSampler), else "sequential"; `order` names any other
     rank, world  this process reads every world-th sample
     drop_last    leave out a last, smaller batch
@@ -69,19 +57,20 @@ class Loader:
     in_memory    read the set once and serve every epoch from memory
     verify       check stored checksums
     store        a storage stack, see `millrace help store`
-    tiers        keep stored bytes near from epoch to epoch: "ram=2GiB,ssd=/nvme/cache:100GiB", or "auto" (doc/tiers.md); all ranks of `world` open
-                 and start epochs together then (torchrun's environment tells how they find each other)
+    tiers        keep stored bytes near from epoch to epoch: "ram=2GiB,ssd=/nvme/cache:100GiB", or "auto"
+                 (doc/guides/tiers.md); all ranks of `world` open and start epochs together then (torchrun's
+                 environment tells how they find each other)
     policy       which policy decides what is kept ("millrace"); peers: do nodes ask each other ("auto", "on", "off")
     epochs       how many epochs will be read, where it is known: tiers plan for them
     """
 
     def __init__(
         self,
-        dataset: Union[str, "os.PathLike[str]"],
+        dataset: "str | os.PathLike[str]",
         batch_size: int = 1,
         *,
         shuffle: bool = False,
-        order: Optional[str] = None,
+        order: str | None = None,
         seed: int = 0,
         rank: int = 0,
         world: int = 1,
@@ -91,13 +80,13 @@ class Loader:
         in_memory: bool = False,
         verify: bool = False,
         on_error: str = "raise",
-        store: Optional[str] = None,
+        store: str | None = None,
         direct_io: bool = False,
-        pictures: Optional[Dict[str, Any]] = None,
-        tiers: Optional[str] = None,
-        policy: Optional[str] = None,
+        pictures: dict[str, Any] | None = None,
+        tiers: str | None = None,
+        policy: str | None = None,
         peers: str = "auto",
-        epochs: Optional[int] = None,
+        epochs: int | None = None,
     ) -> None:
         if on_error not in ("raise", "skip"):
             raise ValueError(f"on_error is 'raise' or 'skip', not '{on_error}'")
@@ -106,9 +95,9 @@ class Loader:
         flags = _core.DENSE | (_core.IN_MEMORY if in_memory else 0) | (_core.VERIFY if verify else 0)
         flags |= _core.SKIP_BAD if on_error == "skip" else 0
         self.batch_size, self.seed, self.world = batch_size, seed, world
-        self._source = _Source(os.fspath(dataset))
+        self._source = path_source(os.fspath(dataset))
         self._core = _core.Loader(
-            self._source.path,
+            self._source.manifest,
             batch_size,
             threads=threads,
             lookahead=lookahead,
@@ -135,7 +124,7 @@ class Loader:
         self._turn = 0  # counts iterations: a new one ends those before
 
     @property
-    def classes(self) -> List[str]:
+    def classes(self) -> list[str]:
         """Names of the classes of a folder of pictures."""
         return self._source.classes
 
@@ -145,7 +134,7 @@ class Loader:
         return self._epoch
 
     @property
-    def info(self) -> Dict[str, Any]:
+    def info(self) -> dict[str, Any]:
         """What the data set is: samples, files, format, dtype."""
         return self._core.info()
 
@@ -181,7 +170,7 @@ class Loader:
         self._in_epoch = False
         self._epoch += 1
 
-    def state_dict(self) -> Dict[str, int]:
+    def state_dict(self) -> dict[str, int]:
         """The position behind the last batch that was delivered; another `world` may continue it in global orders."""
         epoch, position = self._epoch, self._resume
         if self._in_epoch:
@@ -190,14 +179,14 @@ class Loader:
                 epoch, position = epoch + 1, 0
         return {"version": 1, "epoch": epoch, "position": position, "seed": self.seed, "samples": self.info["samples"]}
 
-    def load_state_dict(self, state: Dict[str, int]) -> None:
+    def load_state_dict(self, state: dict[str, int]) -> None:
         """The next iteration continues there."""
         for key, here in (("version", 1), ("seed", self.seed), ("samples", self.info["samples"])):
             if state[key] != here:
                 raise ValueError(f"this state is of another run: {key} {state[key]}, here {here}")
         self._epoch, self._resume, self._in_epoch = state["epoch"], state["position"], False
 
-    def stats(self) -> Dict[str, Any]:
+    def stats(self) -> dict[str, Any]:
         """What the loader has done and what limits it now; with tiers, `tiers`: where samples came from."""
         out = self._core.stats()
         tiers = self._core.tiers()
@@ -220,18 +209,18 @@ def _numpy(batch: Any) -> Batch:
 
 
 class Samples:
-    """Samples by their numbers, as (array, label or None). Each thread that asks reads for itself; it may be pickled into other
-    processes. `epoch` is that of random crops and flips."""
+    """Samples by their numbers, as (array, label or None). Each thread that asks reads for itself; it may be pickled
+    into other processes. `epoch` is that of random crops and flips."""
 
     def __init__(
         self,
-        dataset: Union[str, "os.PathLike[str]"],
+        dataset: "str | os.PathLike[str]",
         *,
         seed: int = 0,
         epoch: int = 0,
         verify: bool = False,
-        store: Optional[str] = None,
-        pictures: Optional[Dict[str, Any]] = None,
+        store: str | None = None,
+        pictures: dict[str, Any] | None = None,
     ) -> None:
         self.path, self.epoch = os.path.abspath(os.fspath(dataset)), epoch
         self._options = dict(
@@ -248,14 +237,14 @@ class Samples:
     def _reader(self) -> Any:
         here = self._threads
         if getattr(here, "pid", None) != os.getpid():  # a fork has no use for the reader of its parent
-            here.source = _Source(self.path)
-            here.reader, here.pid = _core.Loader(here.source.path, 1, **self._options), os.getpid()
+            here.source = path_source(self.path)
+            here.reader, here.pid = _core.Loader(here.source.manifest, 1, **self._options), os.getpid()
         return here.reader
 
-    def __getstate__(self) -> Dict[str, Any]:
+    def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k != "_threads"}
 
-    def __setstate__(self, state: Dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._threads = threading.local()
 

@@ -5,15 +5,17 @@
     train = dataset("/data/imagenet/train", 256, shuffle=True, seed=1, drop_last=True, pictures={"size": 224})
     model.fit(train, epochs=90)
 
-It is made of batches already, read ahead and decoded in C threads: no `map`, `batch` or `shuffle` behind it, and `prefetch(1)` only to
-have a device copy under way. Each iteration, and each round of `repeat`, is the next epoch with its own order.
+It is made of batches already, read ahead and decoded in C threads: no `map`, `batch` or `shuffle` behind it, and
+`prefetch(1)` only to have a device copy under way. Each iteration, and each round of `repeat`, is the next epoch with
+its own order.
 """
+
 import json
 import os
 import threading
-from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
+from collections.abc import Iterator
+from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from . import numpy as _plain
@@ -22,14 +24,15 @@ __all__ = ["Batches", "dataset"]
 
 
 class _Epochs:
-    """What the dataset calls for the batches of an epoch. TensorFlow may begin one before it has dropped another (two iterators,
+    """What the dataset calls for the batches of an epoch. TensorFlow may begin one before it has dropped another (two
+    iterators,
     or one whose end it did not wait for): each has a loader of its own while it runs."""
 
     def __init__(self, make: Any, first: _plain.Loader, epoch: int, batch: int) -> None:
         self._make, self._idle, self._epoch, self._batch = make, [first], epoch, batch
         self._lock = threading.Lock()
 
-    def __call__(self) -> Iterator[Tuple[Any, ...]]:
+    def __call__(self) -> Iterator[tuple[Any, ...]]:
         with self._lock:
             loader = self._idle.pop() if self._idle else None
             epoch, self._epoch = self._epoch, self._epoch + 1
@@ -50,34 +53,35 @@ class _Epochs:
 _DIFFER = "samples differ in shape, of which TensorFlow cannot make a batch: for pictures say pictures={'size': ...}"
 
 
-def _signature(loader: _plain.Loader, path: Any, pictures: Any, store: Any, rows: Optional[int]) -> Tuple[Any, ...]:
+def _signature(loader: _plain.Loader, path: Any, pictures: Any, store: Any, rows: int | None) -> tuple[Any, ...]:
     """What batches look like, from the first sample."""
     data, label = _plain.Samples(path, pictures=pictures, store=store)[0]
-    specs: List[Any] = [tf.TensorSpec((rows, *data.shape), data.dtype)]
+    specs: list[Any] = [tf.TensorSpec((rows, *data.shape), data.dtype)]
     if label is not None:
         specs.append(tf.TensorSpec((rows,), tf.int64))
     return tuple(specs)
 
 
 def dataset(
-    path: Union[str, "os.PathLike[str]"],
+    path: "str | os.PathLike[str]",
     batch_size: int = 1,
     *,
     epoch: int = 0,
-    step: Optional[int] = None,
-    pictures: Optional[Any] = None,
-    store: Optional[str] = None,
+    step: int | None = None,
+    pictures: Any | None = None,
+    store: str | None = None,
     drop_last: bool = False,
     **options: Any,
 ) -> "tf.data.Dataset":
     """A tf.data.Dataset of (data, label), or of data where samples have no label; options as millrace.numpy.Loader's.
 
     epoch   the first one's number: where a run that was stopped goes on
-    step    the same in batches over all epochs, e.g. `int(optimizer.iterations)`: the first epoch is then what is left of it, and
-            the length of the dataset is not known unless that is all. See Batches for states without counting
+    step    the same in batches over all epochs, e.g. `int(optimizer.iterations)`: the first epoch is then what is left
+            of it, and the length of the dataset is not known unless that is all. See Batches for states without
+            counting
 
-    The dataset has a cardinality, so Keras knows the steps of an epoch. For several workers give each its `rank` and `world`; a
-    tf.distribute strategy must not cut it again (AutoShardPolicy.OFF is set).
+    The dataset has a cardinality, so Keras knows the steps of an epoch. For several workers give each its `rank` and
+    `world`; a tf.distribute strategy must not cut it again (AutoShardPolicy.OFF is set).
     """
 
     def make() -> _plain.Loader:
@@ -86,13 +90,15 @@ def dataset(
     first = make()
     if not len(first):
         raise ValueError(
-            f"an epoch has no batch: batch_size {batch_size} is larger than the {first.info['samples']} samples, and drop_last leaves "
-            "the rest out"
+            f"an epoch has no batch: batch_size {batch_size} is larger than the {first.info['samples']} "
+            "samples, and drop_last leaves the rest out"
         )
     epoch, batch = (epoch, 0) if step is None else divmod(step, len(first))
     signature = _signature(first, path, pictures, store, batch_size if drop_last else None)
     generator = _Epochs(make, first, epoch, batch)
-    made = tf.data.Dataset.from_generator(_unpacked(generator, len(signature)), output_signature=signature if len(signature) > 1 else signature[0])
+    made = tf.data.Dataset.from_generator(
+        _unpacked(generator, len(signature)), output_signature=signature if len(signature) > 1 else signature[0]
+    )
     settings = tf.data.Options()
     settings.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     if not batch:
@@ -101,7 +107,8 @@ def dataset(
 
 
 class Batches(tf.train.experimental.PythonState):
-    """Batches of tensors, epoch after epoch, for a training loop of your own, with a position that tf.train.Checkpoint saves:
+    """Batches of tensors, epoch after epoch, for a training loop of your own, with a position that tf.train.Checkpoint
+    saves:
 
         batches = Batches("/data/imagenet/train", 256, shuffle=True, seed=1, drop_last=True, pictures={"size": 224})
         checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, batches=batches)
@@ -112,7 +119,7 @@ class Batches(tf.train.experimental.PythonState):
 
     Options as millrace.numpy.Loader's. `get_state` and `set_state` do the same without a Checkpoint."""
 
-    def __init__(self, path: Union[str, "os.PathLike[str]"], batch_size: int = 1, **options: Any) -> None:
+    def __init__(self, path: "str | os.PathLike[str]", batch_size: int = 1, **options: Any) -> None:
         self._loader = _plain.Loader(path, batch_size, **options)
 
     def __len__(self) -> int:
@@ -130,18 +137,20 @@ class Batches(tf.train.experimental.PythonState):
             x = tf.convert_to_tensor(data)
             yield x if labels is None else (x, tf.convert_to_tensor(labels))
 
-    def get_state(self) -> Dict[str, int]:
+    def get_state(self) -> dict[str, int]:
         """The position behind the last batch that was delivered."""
         return self._loader.state_dict()
 
-    def set_state(self, state: Dict[str, int]) -> None:
+    def set_state(self, state: dict[str, int]) -> None:
         """The next iteration continues there."""
         self._loader.load_state_dict(state)
 
     def serialize(self) -> str:
+        """For tf.train.Checkpoint: the state as text."""
         return json.dumps(self.get_state())
 
-    def deserialize(self, string_value: Union[str, bytes]) -> None:
+    def deserialize(self, string_value: str | bytes) -> None:
+        """For tf.train.Checkpoint: continues at the state in this text."""
         self.set_state(json.loads(string_value))
 
     def close(self) -> None:

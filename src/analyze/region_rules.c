@@ -1,6 +1,6 @@
 /* The rules that tell what a span is: one row each, the first that matches wins. In patterns '*' is any text, also
  * none; everything else is itself. Names are those of PyTorch, TensorFlow, Grain, DLIO and DFTracer's taxonomy as they
- * come from our Python package and from DFTracer, and of our own programs (event/emit.h, sim/sim_trace.c).
+ * come from our Python package and from DFTracer, and of our own programs (event/emit.h).
  *
  * A pattern that is too wide turns somebody's helper function into a step: prefer an exact name. */
 #include "analyze/region_rules.h"
@@ -28,7 +28,7 @@ static const struct {
     const char *category, *name;
     uint8_t role, cause;
 } role_rules[] = {
-    /* our own loader and trainer, and the simulator */
+    /* our own loader and trainer, simulated ones, too */
     {"loader",      "wait",                 MR_ROLE_WAIT, NO},
     {"loader",      "batch ready",          MR_ROLE_BATCH_READY, NO},
     {"loader",      "row ready",            MR_ROLE_ROW_READY, NO},

@@ -1,5 +1,5 @@
 /* What a span of a program is, by its category and name. The rules are data (region_rules.c): to teach the analysis a
- * new framework, add a row there; doc/explain.md lists the conventions.
+ * new framework, add a row there; doc/guides/explain.md lists the conventions.
  *
  * A span has a set (how the summary unites it) and a role (what the explanation makes of it). */
 #ifndef MR_ANALYZE_REGION_RULES_H

@@ -123,7 +123,6 @@ static int add_row(struct mr_run_rank *r, const struct look *l)
     return 0;
 }
 
-/* The simulator tells of steps as well, in its own words. */
 static bool is_trainers(enum mr_span what)
 {
     return what == MR_SPAN_RUN || what == MR_SPAN_OPEN || what == MR_SPAN_STEP || what == MR_SPAN_SAVE ||

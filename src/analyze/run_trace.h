@@ -1,13 +1,13 @@
 /* A run of our own trainer, put together again from its trace: steps, checkpoints and drains of every rank as
  * src/metrics wants them, and the sums each rank told at its end. What is computed from these is what the run computed
- * from its board while it ran (doc/events.md, rule 4).
+ * from its board while it ran (doc/internals/events.md, rule 4).
  *
  * Also the calls of the storage stacks, as metrics/io_pattern.h wants them. */
 #ifndef MR_ANALYZE_RUN_TRACE_H
 #define MR_ANALYZE_RUN_TRACE_H
 
 #include "base/vec.h"
-#include "event/trace_read.h"
+#include "import/trace_read.h"
 #include "metrics/io_pattern.h"
 #include "metrics/metrics.h"
 

@@ -11,7 +11,7 @@
 
 #include "analyze/timeline.h"
 #include "base/histogram.h"
-#include "event/trace_read.h"
+#include "import/trace_read.h"
 
 #include <stdatomic.h>
 

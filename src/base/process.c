@@ -43,16 +43,16 @@ static bool read_stat(pid_t pid, bool *ended, uint64_t *started)
     return at != NULL;
 }
 
-struct mr_process mr_process_self(void)
+struct mr_process_id mr_process_self(void)
 {
-    struct mr_process p = {.pid = getpid()};
+    struct mr_process_id p = {.pid = getpid()};
     bool ended;
     if (!read_stat(p.pid, &ended, &p.started))
         p.started = 0;
     return p;
 }
 
-bool mr_process_lives(const struct mr_process *p)
+bool mr_process_lives(const struct mr_process_id *p)
 {
     bool ended;
     uint64_t started;

@@ -1,6 +1,7 @@
 /* Sample sizes with a requested mean and standard deviation that come out right over the set, per sample, as a pure
  * function of (seed, n, sample). The n quantiles of the distribution are dealt to the samples by a keyed permutation,
- * so the set's moments are those of the quantiles, which are solved for, not hoped for. See "Sizes" in doc/manifest.md.
+ * so the set's moments are those of the quantiles, which are solved for, not hoped for. See "Sizes" in
+ * doc/reference/manifest.md.
  */
 #ifndef MR_BASE_SIZES_H
 #define MR_BASE_SIZES_H

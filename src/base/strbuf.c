@@ -47,11 +47,17 @@ void mr_strbuf_putc(struct mr_strbuf *s, char c)
 
 void mr_strbuf_printf(struct mr_strbuf *s, const char *fmt, ...)
 {
-    va_list ap, again;
+    va_list ap;
     va_start(ap, fmt);
+    mr_strbuf_vprintf(s, fmt, ap);
+    va_end(ap);
+}
+
+void mr_strbuf_vprintf(struct mr_strbuf *s, const char *fmt, va_list ap)
+{
+    va_list again;
     va_copy(again, ap);
     int n = vsnprintf(NULL, 0, fmt, ap);
-    va_end(ap);
     if (n >= 0 && reserve(s, (size_t)n)) {
         vsnprintf(s->text + s->len, (size_t)n + 1, fmt, again);
         s->len += (size_t)n;

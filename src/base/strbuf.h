@@ -5,6 +5,7 @@
 #define MR_BASE_STRBUF_H
 
 #include <millrace/error.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -18,6 +19,7 @@ void mr_strbuf_add(struct mr_strbuf *s, const char *text, size_t len);
 void mr_strbuf_puts(struct mr_strbuf *s, const char *text);
 void mr_strbuf_putc(struct mr_strbuf *s, char c);
 void mr_strbuf_printf(struct mr_strbuf *s, const char *fmt, ...) MR_PRINTF(2, 3);
+void mr_strbuf_vprintf(struct mr_strbuf *s, const char *fmt, va_list ap) MR_PRINTF(2, 0);
 /* Returns the text (never NULL unless allocation failed); the caller frees it; `s` is empty again. */
 char *mr_strbuf_take(struct mr_strbuf *s);
 void mr_strbuf_done(struct mr_strbuf *s);

@@ -40,7 +40,7 @@ static uint64_t part(double whole, uint64_t i, uint64_t n)
 }
 
 /* One blob. TensorFlow writes three files: the graph, the index of the tensors, and the tensors. */
-static void add_blob(const struct mr_workload *w, const struct mr_plan *p, uint32_t rank, struct list *l)
+static void add_blob(const struct mr_workload *w, const struct mr_workload_plan *p, uint32_t rank, struct list *l)
 {
     uint64_t bytes = w->model.model_size_bytes;
     if (rank >= mr_plan_blob_writers(w, p->ranks))
@@ -74,7 +74,8 @@ static uint64_t layer_parameters(const struct mr_workload *w, uint64_t k)
 }
 
 /* ZeRO 1 and 2 with pipeline stages: one file per layer and tensor rank, layers dealt to the stages in runs. */
-static void add_layers(const struct mr_workload *w, const struct mr_plan *p, uint64_t t, uint64_t stage, struct list *l)
+static void add_layers(const struct mr_workload *w, const struct mr_workload_plan *p, uint64_t t, uint64_t stage,
+                       struct list *l)
 {
     uint64_t tp = (uint64_t)w->parallelism.tensor, pp = (uint64_t)w->parallelism.pipeline;
     uint64_t layers = (uint64_t)MR_MAX(w->model.num_layers, 0) + 3;
@@ -87,7 +88,7 @@ static void add_layers(const struct mr_workload *w, const struct mr_plan *p, uin
     }
 }
 
-static void add_model(const struct mr_workload *w, const struct mr_plan *p, uint32_t rank, struct list *l)
+static void add_model(const struct mr_workload *w, const struct mr_workload_plan *p, uint32_t rank, struct list *l)
 {
     const struct mr_plan_checkpoint *c = &p->checkpoint;
     uint64_t tp = (uint64_t)w->parallelism.tensor, pp = (uint64_t)w->parallelism.pipeline,
@@ -110,7 +111,7 @@ static void add_model(const struct mr_workload *w, const struct mr_plan *p, uint
         add(l, part(c->optimizer_bytes, rank, group), "mp_rank_%05u-optimizer.bin", rank);
 }
 
-int mr_bench_checkpoint_files(const struct mr_workload *w, const struct mr_plan *p, uint32_t rank,
+int mr_bench_checkpoint_files(const struct mr_workload *w, const struct mr_workload_plan *p, uint32_t rank,
                               struct mr_checkpoint_file **out, uint64_t *n, struct mr_error *err)
 {
     struct list l = {0};

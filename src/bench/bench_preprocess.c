@@ -1,9 +1,13 @@
-/* How a workload's reader.preprocess keys become the loader's preprocessing. */
+/* How a workload's reader.preprocess keys become the loader's preprocessing, and preprocessing that is emulated:
+ * reader.preprocess_time. */
+#include "bench/bench_feed.h"
+#include "base/clock.h"
 #include "base/common.h"
-#include "bench/trainer.h"
+#include "base/rng.h"
 
 #include <millrace/preprocess.h>
 #include <stdlib.h>
+#include <time.h>
 
 static int two_sides(const char *key, const struct mr_dims *d, uint32_t *height, uint32_t *width, struct mr_error *err)
 {
@@ -75,4 +79,45 @@ int mr_bench_preprocess_params(const struct mr_workload *w, bool eval, uint64_t 
     }
     *out = p;
     return 1;
+}
+
+/* ---- emulated ---- */
+
+static uint64_t cpu_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * MR_NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
+struct mr_feed_work mr_feed_work_of(const struct mr_bench_params *p)
+{
+    return (struct mr_feed_work){.time = p->workload->reader.preprocess_time,
+                                 .seed = p->seed,
+                                 .sleeps = p->preprocess_sleeps,
+                                 .resize_bytes = (uint64_t)p->workload->dataset.record_length_bytes_resize,
+                                 .stop = &p->board->stop};
+}
+
+bool mr_feed_work_takes_time(const struct mr_feed_work *w)
+{
+    return w->time.kind != MR_DIST_CONSTANT || w->time.a > 0;
+}
+
+int64_t mr_feed_work_do(void *work, uint64_t epoch, uint64_t id, void *row, size_t row_bytes, size_t bytes)
+{
+    const struct mr_feed_work *w = work;
+    (void)row, (void)row_bytes;
+    if (mr_feed_work_takes_time(w)) {
+        double s = mr_bench_draw(&w->time, w->seed, MR_RNG_PREPROCESS, mr_mix64(epoch) + id);
+        uint64_t ns = (uint64_t)(s * 1e9);
+        if (w->sleeps) {
+            mr_bench_compute(MR_COMPUTE_SLEEP, ns, w->stop);
+        } else { /* by this thread's CPU time: a crowded machine takes longer, as it would for real work */
+            uint64_t end = cpu_ns() + ns;
+            while (cpu_ns() < end && !atomic_load_explicit(w->stop, memory_order_relaxed))
+                ;
+        }
+    }
+    return (int64_t)(w->resize_bytes ? MR_MIN(bytes, w->resize_bytes) : bytes);
 }

@@ -277,12 +277,12 @@ void mr_pattern_release(struct mr_pattern *s)
 
 uint64_t mr_pattern_pieces(struct mr_pattern *s)
 {
-    const struct mr_fetch_cut cut = mr_pattern_cut(s->p.workload);
+    const struct mr_pattern_cut cut = mr_pattern_cut(s->p.workload);
     struct pattern_slot slot;
     uint64_t n = 0, until = MR_MIN(mr_pattern_need(s, s->step), s->n_items);
     pthread_mutex_lock(&s->lock);
     for (uint64_t i = s->next; i < until && mr_pattern_locate(s, i, &slot, NULL) == 0; i++)
-        n += mr_fetch_cut_count(&cut, slot.bytes);
+        n += mr_pattern_cut_count(&cut, slot.bytes);
     pthread_mutex_unlock(&s->lock);
     return n;
 }
@@ -379,8 +379,8 @@ int mr_pattern_open(const struct mr_pattern_params *p, struct mr_pattern **out, 
     s->p = *p;
     s->own.s = s;
     mr_dataset_get_info(p->dataset, &s->info);
-    s->files = p->workload->pattern.unit == MR_UNIT_FILE;
-    s->memory = p->workload->reader.read_type == MR_READ_MEMORY;
+    s->files = p->workload->pattern.unit == MR_CONF_UNIT_FILE;
+    s->memory = p->workload->reader.read_type == MR_CONF_READ_MEMORY;
     s->batch_size = (uint32_t)p->workload->reader.batch_size;
     s->run = s->files ? 1 : (uint64_t)p->workload->pattern.sequential_samples;
     s->rows_per_item = s->files ? MR_MAX(s->info.samples_per_file, 1u) : 1;

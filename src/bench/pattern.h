@@ -16,11 +16,29 @@
 
 #include "conf/workload.h"
 #include "dataset/dataset_parts.h"
-#include "dataset/fetch.h"
 #include "store/store.h"
 
 #include <millrace/loader.h>
 #include <millrace/order.h>
+
+/* Reads are cut into pieces of bytes[0], bytes[1], ... in turn, as the application did; n = 0: not at all. Borrowed. */
+struct mr_pattern_cut {
+    const uint64_t *bytes;
+    unsigned n;
+};
+
+/* Part of a file of the data set. */
+struct mr_pattern_range {
+    uint64_t file, offset, bytes;
+    bool overwrite; /* each piece goes to the start of the buffer: the calls matter, not the bytes */
+};
+
+/* Where items are read from; embedded as the first member. Used by one thread. */
+struct mr_pattern_source {
+    int (*read)(struct mr_pattern_source *s, const struct mr_pattern_range *r, uint8_t *to, struct mr_error *err);
+    void (*free)(struct mr_pattern_source *s);
+    uint64_t read_bytes; /* so far */
+};
 
 struct mr_pattern_params {
     const struct mr_workload *workload;
@@ -29,15 +47,15 @@ struct mr_pattern_params {
     uint32_t rank, world;
     uint64_t seed;
     unsigned readers, prefetch;
-    uint64_t file_passes;           /* of all ranks together; 0: each file once per epoch */
-    uint64_t max_steps;             /* 0: all epochs. Nothing is read for later ones */
-    bool drop_last;                 /* of files or samples that do not divide evenly, and of the last batch */
-    bool whole_epochs;              /* items that no batch needs are read, too */
-    bool keep;                      /* batches have rows; otherwise what was read is dropped */
-    bool verify;                    /* compare with the generated content; needs keep */
-    struct mr_fetch_source *source; /* another way to read than the store: in the consumer's thread, readers is ignored.
-                                       Or NULL */
-    bool (*over)(void *user);       /* asked by waits; or NULL */
+    uint64_t file_passes;             /* of all ranks together; 0: each file once per epoch */
+    uint64_t max_steps;               /* 0: all epochs. Nothing is read for later ones */
+    bool drop_last;                   /* of files or samples that do not divide evenly, and of the last batch */
+    bool whole_epochs;                /* items that no batch needs are read, too */
+    bool keep;                        /* batches have rows; otherwise what was read is dropped */
+    bool verify;                      /* compare with the generated content; needs keep */
+    struct mr_pattern_source *source; /* another way to read than the store, in the consumer's thread: readers is
+                                         ignored. Or NULL */
+    bool (*over)(void *user);         /* asked by waits; or NULL */
     /* Emulated preprocessing of samples [first, first + n); in the thread that read them. Or NULL. */
     void (*prepare)(void *user, uint64_t epoch, uint64_t first, uint64_t n);
     void *user;
@@ -74,7 +92,11 @@ void mr_pattern_get_stats(struct mr_pattern *s, struct mr_loader_stats *out);
 /* The order that a workload's shuffle keys and file_access ask for, over samples or, for unit file, files. */
 void mr_pattern_order(const struct mr_workload *w, struct mr_order_params *out);
 /* The pieces in which a workload reads files and records. Points into the workload. */
-struct mr_fetch_cut mr_pattern_cut(const struct mr_workload *w);
+struct mr_pattern_cut mr_pattern_cut(const struct mr_workload *w);
+/* The k-th piece of a read of which `left` bytes are left; the pieces of a read; the largest of them. */
+uint64_t mr_pattern_cut_bytes(const struct mr_pattern_cut *c, uint64_t k, uint64_t left);
+uint64_t mr_pattern_cut_count(const struct mr_pattern_cut *c, uint64_t bytes);
+uint64_t mr_pattern_cut_largest(const struct mr_pattern_cut *c, uint64_t bytes);
 /* Reads at the front of a file, as pattern.header_* say. */
 int mr_pattern_read_header(const struct mr_conf_pattern *p, struct mr_store *store, const char *path,
                            uint64_t file_bytes, struct mr_error *err);

@@ -1,4 +1,4 @@
-/* Inside the pattern engine: pattern_items.c says what is read, pattern_read.c reads it, pattern.c hands it out. */
+/* Inside the pattern engine: pattern_items.c says what is read, pattern_read.c and pattern_source.c read it, pattern.c hands it out. */
 #ifndef MR_BENCH_PATTERN_INTERNAL_H
 #define MR_BENCH_PATTERN_INTERNAL_H
 
@@ -20,8 +20,7 @@ struct pattern_slot {
 /* A thread that reads: its source, and a buffer for what is not kept. */
 struct pattern_hand {
     struct mr_pattern *s;
-    struct mr_fetch_source *source; /* its own */
-    struct mr_fetch plan;           /* of the item it reads */
+    struct mr_pattern_source *source; /* its own */
     struct pattern_slot scratch;
     struct mr_decoder *decoder;
 };
@@ -67,6 +66,9 @@ int mr_pattern_items_open(struct mr_pattern *s, struct mr_error *err);
 uint64_t mr_pattern_need(const struct mr_pattern *s, uint64_t step);
 uint64_t mr_pattern_used_up(const struct mr_pattern *s, uint64_t step);
 int mr_pattern_locate(struct mr_pattern *s, uint64_t item, struct pattern_slot *out, struct mr_error *err);
+
+/* pattern_source.c: the store as a source, for one thread. */
+int mr_pattern_open_source(const struct mr_pattern *p, struct mr_pattern_source **out, struct mr_error *err);
 
 /* pattern_read.c */
 bool mr_pattern_over(const struct mr_pattern *s);

@@ -11,7 +11,7 @@ void mr_pattern_order(const struct mr_workload *w, struct mr_order_params *out)
     bool access_set = w->origins[0] && mr_workload_is_set(w, "reader", "file_access");
     bool sliced = access_set && (r->file_access == MR_FA_SHARED || r->file_access == MR_FA_MULTI);
     out->window = (uint64_t)MR_MAX(r->shuffle_size, 1);
-    if (w->pattern.unit == MR_UNIT_FILE) {
+    if (w->pattern.unit == MR_CONF_UNIT_FILE) {
         out->mode = r->order == MR_CO_SHARD ? MR_ORDER_SHARD : shuffled ? MR_ORDER_AUTO : MR_ORDER_SEQUENTIAL;
         return;
     }

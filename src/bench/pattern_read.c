@@ -30,50 +30,22 @@ static int grow(struct mr_pattern *s, struct pattern_slot *slot, size_t bytes, s
     return 0;
 }
 
-struct mr_fetch_cut mr_pattern_cut(const struct mr_workload *w)
-{
-    const struct mr_uints *p = &w->pattern.pieces;
-    if (p->n)
-        return (struct mr_fetch_cut){p->item, (unsigned)p->n};
-    return (struct mr_fetch_cut){&w->reader.transfer_size, w->reader.transfer_size > 0};
-}
-
-static bool over(void *s)
-{
-    return mr_pattern_over(s);
-}
-
-/* Whole files are opened for each pass; a file of records stays open until another one is needed. */
-static int open_source(struct pattern_hand *h, struct mr_error *err)
-{
-    struct mr_pattern *s = h->s;
-    const struct mr_fetch_store_options o = {.store = s->p.store,
-                                             .open_flags = s->p.workload->reader.odirect ? MR_OBJ_DIRECT : 0,
-                                             .open_files = 1,
-                                             .keep = s->files ? MR_FETCH_KEEP_NONE : MR_FETCH_KEEP_ALL,
-                                             .cut = mr_pattern_cut(s->p.workload),
-                                             .over = over,
-                                             .over_user = s};
-    return mr_fetch_store_create(s->p.dataset, &o, &h->source, err);
-}
-
 /* Kept items lie in one piece; of others each read overwrites the last. */
 static int fetch_item(struct pattern_hand *h, struct pattern_slot *slot, struct mr_error *err)
 {
     struct mr_pattern *s = h->s;
-    const struct mr_fetch_cut cut = mr_pattern_cut(s->p.workload);
-    struct mr_fetch_source *source = s->p.source ? s->p.source : h->source;
+    const struct mr_pattern_cut cut = mr_pattern_cut(s->p.workload);
+    struct mr_pattern_source *source = s->p.source ? s->p.source : h->source;
     bool kept = s->p.keep && !s->drain;
     struct pattern_slot *to = kept ? slot : &h->scratch;
-    uint64_t room = kept ? slot->bytes : mr_fetch_cut_largest(&cut, slot->bytes);
+    uint64_t room = kept ? slot->bytes : mr_pattern_cut_largest(&cut, slot->bytes);
     int rc = grow(s, to, MR_MAX(room, 1u), err);
-    if (!rc)
-        rc = mr_fetch_plan_range(slot->file, slot->offset, slot->bytes, &h->plan, err);
     if (rc)
         return rc;
-    h->plan.overwrite = !kept;
+    const struct mr_pattern_range range = {
+        .file = slot->file, .offset = slot->offset, .bytes = slot->bytes, .overwrite = !kept};
     uint64_t start = mr_now_ns(), before = source->read_bytes;
-    rc = source->ops->read(source, &h->plan, to->buf, err);
+    rc = source->read(source, &range, to->buf, err);
     atomic_fetch_add_explicit(&s->read_ns, mr_now_ns() - start, memory_order_relaxed);
     if (!rc)
         atomic_fetch_add_explicit(&s->read_bytes, source->read_bytes - before, memory_order_relaxed);
@@ -151,7 +123,7 @@ static int verify_item(struct pattern_hand *h, const struct pattern_slot *slot, 
 int mr_pattern_read_item(struct pattern_hand *h, struct pattern_slot *slot, struct mr_error *err)
 {
     struct mr_pattern *s = h->s;
-    int rc = h->source || s->p.source ? 0 : open_source(h, err);
+    int rc = h->source || s->p.source ? 0 : mr_pattern_open_source(s, &h->source, err);
     if (!rc)
         rc = fetch_item(h, slot, err);
     if (!rc && s->p.verify && s->p.keep && !s->drain && !mr_pattern_over(s))
@@ -165,8 +137,8 @@ int mr_pattern_read_item(struct pattern_hand *h, struct pattern_slot *slot, stru
 
 void mr_pattern_drop_hand(struct pattern_hand *h)
 {
-    mr_fetch_source_free(h->source);
-    mr_fetch_done(&h->plan);
+    if (h->source)
+        h->source->free(h->source);
     mr_decoder_free(h->decoder);
     free(h->scratch.buf);
     *h = (struct pattern_hand){.s = h->s};

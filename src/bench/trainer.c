@@ -7,65 +7,22 @@
  * the board completely before it is counted. T3 a rank that fails goes on to the step's collective with the bad news;
  * only a rank that died is missed, and the communicator tells. T4 board->stop only makes waits end; what it means is
  * decided in the collective. */
-#include "base/clock.h"
 #include "base/common.h"
 #include "base/crc32c.h"
 #include "base/log.h"
 #include "base/rng.h"
-#include "bench/trainer.h"
 #include "bench/bench_events.h"
-#include "bench/bench_feed.h"
+#include "bench/trainer_internal.h"
+#include "metrics/series_emit.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #define WATCH_NS (20 * MR_NS_PER_MS)
-#define LEAVE_NS (3 * MR_NS_PER_S)
 #define TICK_NS (200 * MR_NS_PER_MS)
-
-struct trainer {
-    const struct mr_bench_params *p;
-    struct mr_comm *comm;
-    struct mr_bench_board *board;
-    struct mr_bench_rank *me;
-    struct feed *train, *eval;
-    struct mr_checkpointer *saver;
-    struct mr_checkpoint_file *files;
-    uint64_t n_files;
-    void *device; /* where batches are copied to, and how much room there is */
-    uint64_t device_bytes;
-    double *gradients; /* train.allreduce_bytes of them, or NULL */
-    uint64_t n_gradients;
-    uint64_t origin_ns, last_save_ns;
-    uint64_t total_steps, trained; /* to do, done */
-    uint64_t epoch_steps;          /* per epoch; the same on all ranks (T1) */
-    uint64_t told, told_trained;   /* steps on the board, training steps among them, that the events have */
-    bool ended;                    /* by a stop, a time limit or the number of steps */
-
-    pthread_t watcher;
-    bool watching;
-    pthread_mutex_t lock;
-    pthread_cond_t wake;
-    bool quit;           /* lock */
-    struct feed *active; /* lock: the one to stop */
-};
-
-static void enter(struct trainer *t, enum mr_bench_state s)
-{
-    atomic_store_explicit(&t->me->since_ns, mr_now_ns(), memory_order_relaxed);
-    atomic_store_explicit(&t->me->state, s, memory_order_relaxed);
-}
-
-static uint64_t since_start(const struct trainer *t)
-{
-    return mr_now_ns() - t->origin_ns;
-}
 
 /* ---- the watcher ---- */
 
@@ -179,27 +136,8 @@ static int settle(struct trainer *t, int my_code, const struct verdict *v, struc
 
 /* ---- checkpoints ---- */
 
-static int agree(void *user, int code, struct mr_error *err)
-{
-    struct trainer *t = user;
-    return mr_comm_agree(t->comm, code, err);
-}
-
-/* Asked by the writing threads before every piece. */
-static bool save_stopped(void *user)
-{
-    const struct trainer *t = user;
-    return atomic_load(&t->board->stop) != 0;
-}
-
-static int sum(void *user, uint64_t *value, struct mr_error *err)
-{
-    struct trainer *t = user;
-    return mr_comm_allreduce_u64(t->comm, value, 1, MR_COMM_SUM, err);
-}
-
 /* Copies finished drains of the burst buffer to the board. One of an earlier run's may have begun before the series. */
-static void note_drains(struct trainer *t)
+void mr_trainer_note_drains(struct trainer *t)
 {
     struct mr_checkpoint_drained d;
     uint64_t n = atomic_load(&t->me->n_drains);
@@ -214,7 +152,7 @@ static void note_drains(struct trainer *t)
                                        .step = d.step,
                                        .failed = d.code != 0};
         atomic_store(&t->me->n_drains, ++n);
-        mr_bench_emit_drain(t->p->events, t->origin_ns, row);
+        mr_series_emit_drain(t->p->events, t->origin_ns, row);
     }
 }
 
@@ -237,7 +175,7 @@ static void note_checkpoint(struct trainer *t, uint64_t start, uint64_t step, co
                                         .is_load = load,
                                         .buffered = r->buffered};
     atomic_store(&t->me->n_checkpoints, n + 1);
-    mr_bench_emit_checkpoint(t->p->events, t->origin_ns, row);
+    mr_series_emit_checkpoint(t->p->events, t->origin_ns, row);
 }
 
 static int save(struct trainer *t, uint64_t step, struct mr_error *err)
@@ -252,7 +190,7 @@ static int save(struct trainer *t, uint64_t step, struct mr_error *err)
         rc = mr_checkpoint_save(t->saver, step, t->files, t->n_files, &r, err);
     if (!rc)
         note_checkpoint(t, start, step, &r, false);
-    note_drains(t);
+    mr_trainer_note_drains(t);
     t->last_save_ns = mr_now_ns();
     return rc;
 }
@@ -266,7 +204,7 @@ static int drain(struct trainer *t, struct mr_error *err)
     enter(t, MR_BENCH_DRAIN);
     int rc = mr_checkpoint_drain(t->saver, err);
     t->me->drain_wait_ns += mr_now_ns() - start;
-    note_drains(t);
+    mr_trainer_note_drains(t);
     return rc;
 }
 
@@ -378,12 +316,12 @@ static void sum_rows(struct trainer *t, const struct feed_batch *b)
 
 /* Tells the steps of the board up to number n. A step is told when the next one is there: a checkpoint after its epoch
  * still belongs to it. */
-static void tell_steps(struct trainer *t, uint64_t n)
+void mr_trainer_emit_steps(struct trainer *t, uint64_t n)
 {
     const struct mr_step *mine = t->board->steps + (uint64_t)t->comm->rank * t->board->step_cap;
     for (; t->told < n; t->told++) {
         bool trains = mine[t->told].phase == MR_PHASE_TRAIN;
-        mr_bench_emit_step(t->p->events, t->origin_ns, &mine[t->told], trains ? t->told_trained : MR_UNKNOWN);
+        mr_series_emit_step(t->p->events, t->origin_ns, &mine[t->told], trains ? t->told_trained : MR_UNKNOWN);
         t->told_trained += trains;
     }
 }
@@ -395,7 +333,7 @@ static void record(struct trainer *t, const struct mr_step *s)
         return;
     t->board->steps[(uint64_t)t->comm->rank * t->board->step_cap + n] = *s;
     atomic_store_explicit(&t->me->n_steps, n + 1, memory_order_release);
-    tell_steps(t, n);
+    mr_trainer_emit_steps(t, n);
     if (s->phase != MR_PHASE_TRAIN)
         return;
     atomic_fetch_add_explicit(&t->me->compute_ns, s->compute_ns, memory_order_relaxed);
@@ -482,7 +420,7 @@ static int step(struct trainer *t, struct feed *f, struct mr_step *s, const stru
 
 /* ---- phases ---- */
 
-static int prepare_cache(struct trainer *t, bool eval, struct mr_error *err)
+int mr_trainer_prepare_cache(struct trainer *t, bool eval, struct mr_error *err)
 {
     char path[4096];
     struct mr_bench_cold cold;
@@ -548,7 +486,7 @@ static int evaluate(struct trainer *t, uint64_t epoch, struct mr_error *err)
     if (!t->eval || t->ended ||
         !epoch_schedule(epoch, w->evaluation.eval_after_epoch, w->evaluation.epochs_between_evals))
         return 0;
-    int rc = epoch > 0 && cache_changes(t) ? prepare_cache(t, true, err) : 0;
+    int rc = epoch > 0 && cache_changes(t) ? mr_trainer_prepare_cache(t, true, err) : 0;
     if (rc)
         return rc;
     set_active(t, t->eval);
@@ -571,7 +509,7 @@ static int train(struct trainer *t, struct mr_error *err)
     int rc = 0;
     for (uint64_t e = 0; !rc && e < epochs && t->trained < t->total_steps && !t->ended; e++) {
         if (e > 0 && cache_changes(t))
-            rc = prepare_cache(t, false, err);
+            rc = mr_trainer_prepare_cache(t, false, err);
         if (!rc)
             rc = train_epoch(t, e, err);
         if (!rc)
@@ -601,196 +539,7 @@ static int finish_pattern(struct trainer *t, struct mr_error *err)
     return mr_comm_agree(t->comm, rc, err);
 }
 
-/* ---- opening and closing ---- */
-
-static int open_saver(struct trainer *t, struct mr_error *err)
-{
-    const struct mr_workload *w = t->p->workload;
-    struct mr_checkpoint_params p = {.folder = t->p->checkpoint_folder,
-                                     .store = t->p->checkpoint_store,
-                                     .rank = t->comm->rank,
-                                     .world = t->comm->world,
-                                     .fsync = w->checkpoint.fsync,
-                                     .buffer_bytes = t->p->checkpoint_buffer_bytes,
-                                     .keep_last = t->p->keep_last,
-                                     .random_content = w->checkpoint.randomize_tensor,
-                                     .seed = t->p->seed,
-                                     .agree = agree,
-                                     .stopped = save_stopped,
-                                     .burst_folder = w->burst_buffer.folder,
-                                     .burst_store = w->burst_buffer.store,
-                                     .burst_bytes = w->burst_buffer.capacity,
-                                     .sum = sum,
-                                     .user = t,
-                                     .engine = w->checkpoint.engine,
-                                     .events = t->p->events};
-    if (!w->workflow.checkpoint)
-        return 0;
-    int rc = mr_bench_checkpoint_files(w, t->p->plan, t->comm->rank, &t->files, &t->n_files, err);
-    return rc ? rc : mr_checkpointer_open(&p, &t->saver, err);
-}
-
-/* Opening reads the manifest (and with read_type memory everything), from storage that may hang. So that a stop is
- * heard, it runs in a thread of its own and is left behind when it does not come back soon after one; what it may still
- * touch then stays allocated until the process ends. A feed that all ranks open together is opened here: it needs the
- * thread of the collectives. */
-struct opener {
-    struct mr_bench_params p;
-    bool eval;
-    struct feed *feed;
-    struct mr_error err;
-    int rc;
-    atomic_bool done;
-};
-
-static void *open_one(void *arg)
-{
-    struct opener *o = arg;
-    o->rc = mr_feed_open(&o->p, o->eval, &o->feed, &o->err);
-    atomic_store(&o->done, true);
-    return NULL;
-}
-
-static bool wait_for_opener(struct trainer *t, struct opener *o)
-{
-    uint64_t stopped_ns = 0, nap = 20 * MR_NS_PER_US;
-    while (!atomic_load(&o->done)) {
-        uint64_t now = mr_now_ns();
-        if (t->p->stop && atomic_load(t->p->stop))
-            atomic_store(&t->board->stop, 1);
-        if (atomic_load(&t->board->stop) && !stopped_ns)
-            stopped_ns = now;
-        if (stopped_ns && now - stopped_ns > LEAVE_NS)
-            return false;
-        mr_clock_sleep_until(mr_clock_real(), now + nap, NULL);
-        nap = MR_MIN(2 * nap, MR_NS_PER_MS);
-    }
-    return true;
-}
-
-static int open_feed(struct trainer *t, bool eval, struct feed **out, struct mr_error *err)
-{
-    if (!eval && mr_feed_opens_together(t->p)) {
-        enter(t, MR_BENCH_OPEN);
-        return mr_feed_open(t->p, eval, out, err);
-    }
-    struct opener *o = calloc(1, sizeof(*o));
-    pthread_t id;
-    if (!o)
-        return mr_error_set(err, -ENOMEM, "cannot open the data set");
-    o->p = *t->p;
-    o->eval = eval;
-    if (t->p->workload->reader.read_type != MR_READ_MEMORY)
-        enter(t, MR_BENCH_OPEN);
-    int rc = pthread_create(&id, NULL, open_one, o);
-    if (rc) {
-        free(o);
-        return mr_error_set(err, -rc, "cannot open the data set");
-    }
-    if (!wait_for_opener(t, o)) {
-        t->board->in_use = true;
-        pthread_detach(id);
-        return mr_error_plain(err, MR_E_INTERRUPTED, "interrupted while opening the data set");
-    }
-    pthread_join(id, NULL);
-    rc = o->rc;
-    if (rc)
-        *err = o->err;
-    else
-        *out = o->feed;
-    free(o);
-    return rc;
-}
-
-static int open_gradients(struct trainer *t, struct mr_error *err)
-{
-    t->n_gradients = (t->p->workload->train.allreduce_bytes + sizeof(double) - 1) / sizeof(double);
-    if (!t->n_gradients || !t->p->workload->workflow.train)
-        return 0;
-    t->gradients = calloc(t->n_gradients, sizeof(*t->gradients));
-    if (t->gradients)
-        return 0;
-    mr_error_set(err, -ENOMEM, "no memory for %llu bytes of gradients",
-                 (unsigned long long)t->p->workload->train.allreduce_bytes);
-    return mr_error_hint(err, "lower train.allreduce_bytes"), -ENOMEM;
-}
-
-static int open_parts(struct trainer *t, struct mr_error *err)
-{
-    int rc = open_gradients(t, err);
-    return rc ? rc : open_saver(t, err);
-}
-
-static int open_all(struct trainer *t, struct mr_error *err)
-{
-    const struct mr_workload *w = t->p->workload;
-    bool reads = w->workflow.train && w->dataset.format != MR_CF_SYNTHETIC;
-    bool evaluates = w->workflow.evaluation && t->p->plan->eval_samples;
-    int rc = mr_comm_agree(t->comm, open_parts(t, err), err);
-    if (!rc && reads)
-        rc = prepare_cache(t, false, err);
-    if (!rc && reads && evaluates)
-        rc = prepare_cache(t, true, err);
-    if (rc || !w->workflow.train)
-        return rc;
-    uint64_t start = mr_now_ns();
-    if (w->reader.read_type == MR_READ_MEMORY)
-        enter(t, MR_BENCH_PRELOAD);
-    rc = open_feed(t, false, &t->train, err);
-    if (w->reader.read_type == MR_READ_MEMORY)
-        t->me->preload_s = (double)(mr_now_ns() - start) / 1e9;
-    if (!mr_share_wanted(t->p)) /* what is opened together was agreed on */
-        rc = mr_comm_agree(t->comm, rc, err);
-    if (!rc) { /* files that do not divide evenly: what is left of a rank's own is read at the end */
-        t->epoch_steps = mr_feed_batches(t->train);
-        rc = mr_comm_allreduce_u64(t->comm, &t->epoch_steps, 1, MR_COMM_MIN, err);
-    }
-    if (rc || !evaluates)
-        return rc;
-    return mr_comm_agree(t->comm, open_feed(t, true, &t->eval, err), err);
-}
-
-/* Closing a loader waits for its threads, and a thread that reads from storage that hangs may never come back. After a
- * failure or a stop the result matters more: the loader is closed by a thread of its own and left behind if that takes
- * too long. What it may still touch then stays allocated until the process ends. */
-struct closer {
-    struct feed *feed;
-    struct mr_checkpointer *saver; /* its drain writes to storage that may hang, too */
-    atomic_bool done;
-};
-
-static void *close_one(void *arg)
-{
-    struct closer *c = arg;
-    mr_feed_close(c->feed);
-    mr_checkpointer_close(c->saver);
-    atomic_store(&c->done, true);
-    return NULL;
-}
-
-static void close_or_leave(struct feed *f, struct mr_checkpointer *saver, struct mr_bench_board *b)
-{
-    struct closer *c = f || saver ? calloc(1, sizeof(*c)) : NULL;
-    pthread_t id;
-    if (!c)
-        return;
-    c->feed = f;
-    c->saver = saver;
-    if (pthread_create(&id, NULL, close_one, c) != 0) {
-        b->in_use = true;
-        return;
-    }
-    uint64_t until = mr_now_ns() + LEAVE_NS;
-    while (!atomic_load(&c->done) && mr_now_ns() < until)
-        mr_clock_sleep_until(mr_clock_real(), mr_now_ns() + MR_NS_PER_MS, NULL);
-    if (!atomic_load(&c->done)) {
-        b->in_use = true;
-        pthread_detach(id);
-        return;
-    }
-    pthread_join(id, NULL);
-    free(c);
-}
+/* ---- the end ---- */
 
 /* What the tiers hold goes to the SSD for the next run. Training is over: a stop here costs the next run reads, and
  * nothing of this one. */
@@ -811,45 +560,6 @@ static int keep_samples(struct trainer *t, struct mr_error *err)
     return rc;
 }
 
-/* A loader that was stopped closes alone, and a stop may have reached some ranks only: then all of them do. */
-static void agree_on_closing(struct trainer *t)
-{
-    uint64_t stopped = atomic_load(&t->board->stop) != 0;
-    if (t->train && mr_feed_opens_together(t->p) &&
-        (mr_comm_allreduce_u64(t->comm, &stopped, 1, MR_COMM_MAX, NULL) || stopped))
-        mr_feed_stop(t->train);
-}
-
-static void close_all(struct trainer *t, bool broken)
-{
-    struct rusage use;
-    if (t->train && t->active == t->train)
-        mr_feed_stats(t->train, &t->me->loader);
-    mr_feed_detach(t->train);
-    note_drains(t);
-    t->me->drains_left = t->saver ? mr_checkpoint_buffered(t->saver) : 0;
-    if (broken) {
-        if (t->train)
-            mr_feed_stop(t->train); /* it closes alone */
-        close_or_leave(t->train, NULL, t->board);
-        close_or_leave(t->eval, NULL, t->board);
-        close_or_leave(NULL, t->saver, t->board);
-    } else {
-        agree_on_closing(t);
-        mr_feed_close_together(t->train);
-        mr_feed_close(t->eval);
-        mr_checkpointer_close(t->saver);
-    }
-    free(t->files);
-    free(t->device);
-    free(t->gradients);
-    if (getrusage(RUSAGE_SELF, &use) == 0)
-        t->me->peak_rss_bytes = (uint64_t)use.ru_maxrss * 1024;
-    tell_steps(t, atomic_load(&t->me->n_steps));
-    mr_bench_emit_rank(t->p->events, t->origin_ns, t->me);
-    enter(t, MR_BENCH_DONE);
-}
-
 int mr_bench_run(const struct mr_bench_params *p, struct mr_error *err)
 {
     struct trainer t = {.p = p,
@@ -863,7 +573,7 @@ int mr_bench_run(const struct mr_bench_params *p, struct mr_error *err)
     prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL); /* sleeping threads wake on time: by default 50 us late */
     int rc = mr_comm_agree(p->comm, start_watcher(&t, err), err);
     if (!rc)
-        rc = open_all(&t, err);
+        rc = mr_trainer_open(&t, err);
     if (!rc)
         rc = mr_comm_barrier(p->comm, err);
     t.origin_ns = t.last_save_ns = mr_now_ns();
@@ -884,6 +594,6 @@ int mr_bench_run(const struct mr_bench_params *p, struct mr_error *err)
     if (rc)
         atomic_store(&p->board->stop, 1);
     stop_watcher(&t);
-    close_all(&t, rc != 0);
+    mr_trainer_close(&t, rc != 0);
     return rc;
 }

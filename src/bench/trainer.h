@@ -95,7 +95,7 @@ void mr_bench_board_series(const struct mr_bench_board *b, struct mr_rank_series
 
 struct mr_bench_params {
     const struct mr_workload *workload;
-    const struct mr_plan *plan;
+    const struct mr_workload_plan *plan;
     struct mr_comm *comm;
     struct mr_bench_board *board;
     const atomic_bool *stop; /* of this process */
@@ -111,7 +111,6 @@ struct mr_bench_params {
     bool preprocess_sleeps; /* emulate preprocessing without using the CPU */
     bool device_copy;       /* copy each batch into a second buffer, as a host-to-device transfer would */
     unsigned loader_flags;  /* enum mr_loader_flags */
-    bool allow_reorder;     /* policies may change the order */
     uint64_t seed;
     enum mr_bench_cache cache;
     bool cache_each_epoch;
@@ -143,8 +142,13 @@ double mr_bench_draw(const struct mr_dist *d, uint64_t seed, uint64_t stream, ui
  */
 uint64_t mr_bench_compute(enum mr_bench_compute kind, uint64_t ns, const _Atomic uint32_t *stop);
 /* The files rank `rank` of plan->ranks writes at a checkpoint. *out is malloc'ed (NULL for none). */
-int mr_bench_checkpoint_files(const struct mr_workload *w, const struct mr_plan *p, uint32_t rank,
+int mr_bench_checkpoint_files(const struct mr_workload *w, const struct mr_workload_plan *p, uint32_t rank,
                               struct mr_checkpoint_file **out, uint64_t *n, struct mr_error *err);
+/* What reader.policy and reader.tiers of a workload amount to with `threads` reading threads (0: reader.read_threads):
+ * decided here for the trainer, the dry run and the prediction. Without either key threads stage, and none is "naive".
+ * Errors: those of mr_loader_choose. */
+int mr_bench_choose_policy(const struct mr_workload *w, unsigned threads, struct mr_loader_choice *out,
+                           struct mr_error *err);
 /* The loader's parameters that follow from a workload; strings are borrowed. */
 void mr_bench_loader_params(const struct mr_bench_params *p, bool eval, struct mr_loader_params *out);
 /* What reader.preprocess asks for: 1 and the parameters, 0 when nothing, MR_E_CONFIG for what makes no sense. An

@@ -1,5 +1,6 @@
 /* The list of a checkpoint: which files it has, how long each is, what each hashes to and which rank wrote it. Kept as
- * JSON (checkpoint.json, and one part per rank while a save is under way); doc/checkpoint.md describes the keys.
+ * JSON (checkpoint.json, and one part per rank while a save is under way); doc/reference/checkpoint.md describes the
+ * keys.
  *
  * A list that was read is safe to use: file names are plain names (no '/', no leading '.', no control characters, none
  * of ours), no name occurs twice, every rank is below the world. */

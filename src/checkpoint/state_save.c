@@ -1,4 +1,4 @@
-/* How a save becomes a checkpoint without its ranks talking: see the header and doc/state.md.
+/* How a save becomes a checkpoint without its ranks talking: see the header and doc/guides/state.md.
  *
  *   leader   clear, mkdir step-N.tmp, begin-ID ─────────────── wait for parts ─ join, list, rename
  *   others   wait for begin-ID ─ file, sums, state ─ rank-R.part ──┘              wait for the name

@@ -1,5 +1,5 @@
 /* One save under way, and the steps by which it becomes a checkpoint. Called by the writing threads of a saver, one at
- * a time per save; doc/state.md has the order of things and why no moment leaves a torn one. */
+ * a time per save; doc/guides/state.md has the order of things and why no moment leaves a torn one. */
 #ifndef MR_CHECKPOINT_STATE_SAVE_H
 #define MR_CHECKPOINT_STATE_SAVE_H
 

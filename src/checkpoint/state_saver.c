@@ -1,5 +1,5 @@
 /* A saver: copies states into its ring while the caller waits, and writes them out behind the caller's back. See
- * <millrace/state.h> for the contract and doc/state.md for the design.
+ * <millrace/state.h> for the contract and doc/guides/state.md for the design.
  *
  *   save():  image ─ copy threads: slot ─ fill ─> chunks of the newest save
  *   writers: chunks of the OLDEST save ─ checksum, write ─ slot back ─ all written: commit ─> the next save is the

@@ -1,4 +1,5 @@
 /* `millrace check`: a run or a trace against a budget; for continuous integration. */
+#include "advise/advise.h"
 #include "base/common.h"
 #include "base/log.h"
 #include "base/strbuf.h"
@@ -7,7 +8,7 @@
 #include "cli/dataset_args.h"
 #include "explain/explain_settings.h"
 #include "explain/clock_align.h"
-#include "explain/compare.h"
+#include "compare/compare.h"
 #include "explain/explain.h"
 #include "explain/explain_settings.h"
 #include "report/budget.h"
@@ -35,7 +36,7 @@ static const struct mr_option check_options[] = {
             "mean is checked."},
     {FIELD(budget), .type = MR_OPT_STRING, .def = "", .short_flag = 'b',
      .doc = "A YAML file with a list 'budget' of lines NAME OP LIMIT, and 'baseline' where a line asks for it; "
-            "doc/compare.md has an example.",
+            "doc/guides/compare.md has an example.",
      .example = "--budget budget.yaml"},
     {FIELD(limit), .type = MR_OPT_STRINGS, .def = "", .flags = MR_OPTF_REPEAT, .short_flag = 'l',
      .doc = "One more line of the budget.", .example = "--limit 'stall_pct <= 5'"},

@@ -4,7 +4,7 @@
 #include "cli/commands.h"
 #include "report/compare_text.h"
 #include "cli/dataset_args.h"
-#include "explain/compare.h"
+#include "compare/compare.h"
 #include "report/page_compare.h"
 
 #include <errno.h>
@@ -87,7 +87,7 @@ const struct mr_command mr_cmd_compare = {
         "The test is Student's on the runs, whose spread is never taken to be smaller than a bootstrap over blocks "
         "of steps says; Holm's correction covers all metrics. Runs of other work are compared by rates and shares "
         "only. "
-        "doc/compare.md has the details.\n\n"
+        "doc/guides/compare.md has the details.\n\n"
         "Examples:\n"
         "  millrace compare results/base results/tuned\n"
         "  millrace compare base=a1,a2,a3 tuned=b1,b2,b3\n"

@@ -7,9 +7,12 @@
 #include "cli/commands.h"
 #include "cli/dataset_args.h"
 #include "cli/workload_args.h"
+#include "cli/print.h"
 #include "base/temp_folder.h"
 #include "job/job_generate.h"
-#include "job/job_options.h"
+#include "conf/job_options.h"
+#include "job/job.h"
+#include "report/name_json.h"
 
 #include <errno.h>
 #include <math.h>
@@ -192,7 +195,7 @@ static int finish(const struct demo *d, const struct outcome *before, const stru
     if (d->opt->json) {
         int rc = mr_cli_print_json(stdout,
                                    json_pack("{s:s, s:o, s:b, s:o, s:o, s:o}", "schema", "millrace.demo/1", "folder",
-                                             mr_cli_name_json(d->folder), "kept", d->opt->keep, "before",
+                                             mr_name_json(d->folder), "kept", d->opt->keep, "before",
                                              outcome_json(before), "after", outcome_json(after), "speedup", real(gain)),
                                    err);
         if (rc)

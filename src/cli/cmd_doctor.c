@@ -3,9 +3,11 @@
 #include "cli/commands.h"
 #include "cli/dataset_args.h"
 #include "cli/workload_args.h"
+#include "cli/print.h"
 #include "base/strbuf.h"
 #include "loader/policy_choice.h"
 #include "probe/doctor.h"
+#include "report/name_json.h"
 
 #include "build_info.h"
 
@@ -58,10 +60,10 @@ static int print_json(const struct mr_doctor *d, struct mr_error *err)
     json_t *checks = json_array();
     for (unsigned i = 0; i < d->n; i++)
         json_array_append_new(checks, json_pack("{s:s, s:s, s:o, s:s}", "topic", d->finding[i].topic, "level",
-                                                names[d->finding[i].level], "value",
-                                                mr_cli_name_json(d->finding[i].value), "advice", d->finding[i].advice));
+                                                names[d->finding[i].level], "value", mr_name_json(d->finding[i].value),
+                                                "advice", d->finding[i].advice));
     json_t *root =
-        json_pack("{s:s, s:o, s:i, s:i}", "schema", "millrace.doctor/1", "path", mr_cli_name_json(d->path), "warnings",
+        json_pack("{s:s, s:o, s:i, s:i}", "schema", "millrace.doctor/1", "path", mr_name_json(d->path), "warnings",
                   (int)mr_doctor_count(d, MR_DOCTOR_WARN), "notes", (int)mr_doctor_count(d, MR_DOCTOR_NOTE));
     for (unsigned i = 0; i < d->n_figures; i++) {
         double v = d->figure[i].value;

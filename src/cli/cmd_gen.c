@@ -7,10 +7,12 @@
 #include "cli/dataset_args.h"
 #include "cli/globals.h"
 #include "cli/workload_args.h"
+#include "cli/print.h"
 #include "comm/comm.h"
 #include "dataset/gen_spec.h"
 #include "dataset/manifest.h"
 #include "job/job_generate.h"
+#include "report/split_text.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -162,65 +164,16 @@ static int resolve_split(const struct gen_options *o, bool valid, struct mr_job_
 
 /* ---- what to say ---- */
 
-static json_t *split_json(const struct gen_options *o, const struct mr_job_split *s)
-{
-    const struct mr_gen_result *r = &s->result;
-    json_t *j = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I}", "split", s->name, "folder", s->folder, "format",
-                          s->plan.format->name, "files", (json_int_t)s->plan.spec.files, "samples",
-                          (json_int_t)s->plan.samples, "content_seed", (json_int_t)s->plan.content.seed);
-    if (o->dry_run) {
-        json_object_set_new(j, "estimated_bytes", json_integer((json_int_t)s->estimate.bytes));
-        if (s->free_bytes != UINT64_MAX) {
-            json_object_set_new(j, "free_bytes", json_integer((json_int_t)s->free_bytes));
-            json_object_set_new(j, "fits", json_boolean(s->estimate.bytes <= s->free_bytes));
-        }
-    } else
-        json_object_update_new(j, json_pack("{s:I, s:I, s:I, s:I, s:b, s:f}", "files_written",
-                                            (json_int_t)r->files_written, "bytes_written", (json_int_t)r->bytes_written,
-                                            "files_kept", (json_int_t)r->files_kept, "bytes_kept",
-                                            (json_int_t)r->bytes_kept, "already_complete",
-                                            r->was_complete && r->files_written == 0, "duration_s", s->seconds));
-    return j;
-}
-
-static void print_split(const struct gen_options *o, const struct mr_job_split *s)
-{
-    char a[MR_HUMAN_LEN], b[MR_HUMAN_LEN], c[MR_HUMAN_LEN];
-    const struct mr_gen_result *r = &s->result;
-    mr_human_count((uint64_t)s->plan.spec.files, a);
-    mr_human_count(s->plan.samples, b);
-    printf("%s: %s %s file%s, %s sample%s in '%s'", s->name, a, s->plan.format->name,
-           s->plan.spec.files == 1 ? "" : "s", b, s->plan.samples == 1 ? "" : "s", s->folder);
-    if (o->dry_run) {
-        printf(": about %s", mr_human_bytes((double)s->estimate.bytes, c));
-        if (s->free_bytes != UINT64_MAX)
-            printf(", %s (%s free)", s->estimate.bytes <= s->free_bytes ? "fits" : "does not fit",
-                   mr_human_bytes((double)s->free_bytes, c));
-        putchar('\n');
-        return;
-    }
-    if (r->files_written == 0 && r->was_complete) {
-        printf(": already complete (%s)\n", mr_human_bytes((double)r->bytes_kept, c));
-        return;
-    }
-    printf(": wrote %s", mr_human_count(r->files_written, a));
-    printf(" (%s", mr_human_bytes((double)r->bytes_written, c));
-    printf(", %s)", mr_human_rate((double)r->bytes_written / MR_MAX(s->seconds, 1e-9), c));
-    if (r->files_kept)
-        printf(", %s were there", mr_human_count(r->files_kept, a));
-    putchar('\n');
-}
-
 static int report(const struct gen_options *o, struct mr_job_split *splits, unsigned n, struct mr_error *err)
 {
-    if (!o->json) {
-        for (unsigned i = 0; i < n; i++)
-            print_split(o, &splits[i]);
-        return 0;
-    }
+    struct mr_strbuf text = {0};
+    for (unsigned i = 0; !o->json && i < n; i++)
+        mr_report_split(&splits[i], o->dry_run, &text);
+    if (!o->json)
+        return mr_cli_print_text(&text, err);
     json_t *list = json_array();
     for (unsigned i = 0; i < n; i++)
-        json_array_append_new(list, split_json(o, &splits[i]));
+        json_array_append_new(list, mr_report_split_json(&splits[i], o->dry_run));
     return mr_cli_print_json(
         stdout, json_pack("{s:s, s:b, s:o}", "schema", "millrace.gen/1", "dry_run", o->dry_run, "splits", list), err);
 }

@@ -1,10 +1,10 @@
 /* `millrace report`: where the time of a run or a traced program went, why, and what would change it; tables of calls
  * and files. One explanation, filled once, is what text, JSON and page show. */
+#include "advise/advise.h"
 #include "cli/commands.h"
 #include "cli/dataset_args.h"
 #include "cli/page_output.h"
-#include "cli/report_run.h"
-#include "report/report_tables.h"
+#include "cli/print.h"
 #include "explain/clock_align.h"
 #include "launch/untraced.h"
 #include "analyze/summary.h"
@@ -14,6 +14,8 @@
 #include "explain/explain_settings.h"
 #include "report/page.h"
 #include "report/report_csv.h"
+#include "report/report_run.h"
+#include "report/report_tables.h"
 #include "report/report_text.h"
 
 #include <errno.h>
@@ -169,11 +171,7 @@ static int print_screen(const struct report_options *o, const struct mr_explanat
     struct mr_strbuf text = {0};
     struct mr_report_text how = {.colour = wants_colour(), .all = o->all, .next = next_command(o, x, a)};
     mr_report_text(x, &how, &text);
-    bool failed = text.failed;
-    if (!failed)
-        fputs(text.text, stdout);
-    mr_strbuf_done(&text);
-    return failed ? mr_error_set(err, -ENOMEM, "cannot print the report") : 0;
+    return mr_cli_print_text(&text, err);
 }
 
 static int print_rule(const struct mr_explanation *x, const char *id, struct mr_error *err)
@@ -277,8 +275,11 @@ static int print_report(struct report *r, struct mr_arena *a, struct mr_error *e
         return rc;
     if (!*o->path)
         putchar('\n');
+    struct mr_strbuf text = {0};
     if (r->run)
-        mr_report_run_print(r->run, r->x);
+        mr_report_run_text(r->run, r->x, &text);
+    if ((rc = mr_cli_print_text(&text, err)))
+        return rc;
     mr_report_print_tables(stdout, r->s, o->top);
     return 0;
 }
@@ -398,7 +399,7 @@ const struct mr_command mr_cmd_report = {
         "of "
         "Darshan and the CSV of TimeLogger, several at once, and says where the time of the training went, why it "
         "waited for data, and what would change "
-        "it by how many seconds. 'doc/explain.md' tells how it is computed.\n\n"
+        "it by how many seconds. 'doc/guides/explain.md' describes how it is computed.\n\n"
         "With --tables: who ran, how time splits between compute and I/O, every function with counts, bytes, times and "
         "sizes, and the busiest files. Overlap is computed by exact interval unions, over all and for every rank. Size "
         "quantiles are exact "

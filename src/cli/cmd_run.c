@@ -9,8 +9,12 @@
 #include "cli/page_output.h"
 #include "cli/run_output.h"
 #include "cli/workload_args.h"
-#include "job/job_options.h"
+#include "cli/print.h"
+#include "conf/job_options.h"
+#include "job/job.h"
 #include "job/job_tiers.h"
+#include "report/run_text.h"
+#include "report/workload_text.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -62,40 +66,36 @@ static int print_plan_json(const struct mr_job *j, struct mr_error *err)
     mr_job_tell_policy(j, &how);
     json_t *root =
         json_pack("{s:s, s:o?, s:o?, s:s, s:o?, s:o?}", "schema", "millrace.dry_run/1", "workload",
-                  mr_cli_workload_json(w), "plan", mr_cli_plan_json(w, &j->plan), "reads_with",
+                  mr_report_workload_json(w), "plan", mr_report_plan_json(w, &j->plan), "reads_with",
                   how.text ? how.text : "", "config", mr_workload_to_json(w), "notes", mr_strings_to_json(&w->notes));
     mr_strbuf_done(&how);
     return mr_cli_print_json(stdout, root, err);
 }
 
-static void print_policy(const struct mr_job *j)
-{
-    struct mr_strbuf how = {0};
-    mr_job_tell_policy(j, &how);
-    if (how.text && *how.text)
-        printf("  %-28s %s\n", "reads with", how.text);
-    mr_strbuf_done(&how);
-}
-
-static void print_plan_text(const struct mr_job *j)
+static int print_plan_text(const struct mr_job *j, struct mr_error *err)
 {
     const struct mr_workload *w = j->w;
-    printf("workload %s%s%s%s\n", *w->name ? w->name : "(defaults only)", *w->file ? " (" : "", w->file,
-           *w->file ? ")" : "");
-    if (*w->extra.source)
-        printf("source   %s\n", w->extra.source);
-    puts("\nplan");
-    mr_cli_print_plan(stdout, w, &j->plan);
-    if (w->workflow.train)
-        print_policy(j);
+    struct mr_strbuf how = {0}, text = {0};
     bool all = mr_log_shows(MR_LOG_INFO);
-    puts(all ? "\nconfiguration" : "\nconfiguration (what is not default; -v shows every key)");
-    mr_cli_print_config(stdout, w, all);
-    bool are_logged = mr_log_shows(MR_LOG_NOTE); /* then they stand on standard error already */
+    bool are_logged = mr_log_shows(MR_LOG_NOTE); /* then the notes stand on standard error already */
+    if (w->workflow.train)
+        mr_job_tell_policy(j, &how);
+    mr_strbuf_printf(&text, "workload %s%s%s%s\n", *w->name ? w->name : "(defaults only)", *w->file ? " (" : "",
+                     w->file, *w->file ? ")" : "");
+    if (*w->extra.source)
+        mr_strbuf_printf(&text, "source   %s\n", w->extra.source);
+    mr_strbuf_puts(&text, "\nplan\n");
+    mr_report_plan(w, &j->plan, &text);
+    if (how.text && *how.text)
+        mr_strbuf_printf(&text, "  %-28s %s\n", "reads with", how.text);
+    mr_strbuf_done(&how);
+    mr_strbuf_puts(&text, all ? "\nconfiguration\n" : "\nconfiguration (what is not default; -v shows every key)\n");
+    mr_report_config(w, all, &text);
     if (w->notes.n && !are_logged)
-        puts("\nnotes");
+        mr_strbuf_puts(&text, "\nnotes\n");
     for (unsigned i = 0; i < w->notes.n && !are_logged; i++)
-        printf("  %s\n", w->notes.item[i]);
+        mr_strbuf_printf(&text, "  %s\n", w->notes.item[i]);
+    return mr_cli_print_text(&text, err);
 }
 
 static int dry_run(struct mr_job *j, bool json, struct mr_error *err)
@@ -103,21 +103,19 @@ static int dry_run(struct mr_job *j, bool json, struct mr_error *err)
     int rc = mr_job_make_plan(j, err);
     if (rc)
         return rc;
-    if (json)
-        return print_plan_json(j, err);
-    print_plan_text(j);
-    return 0;
+    return json ? print_plan_json(j, err) : print_plan_text(j, err);
 }
 
 /* ---- running ---- */
 
 static int report(const struct mr_job *j, bool json, int code, const struct mr_error *why, struct mr_error *err)
 {
+    struct mr_strbuf text = {0};
     int rc = 0;
-    if (j->result.is_whole && json)
-        rc = mr_cli_print_json(stdout, mr_job_summary_json(j), err);
-    else if (j->result.is_whole)
-        mr_job_print(stdout, j, true);
+    if (j->result.is_whole && !json)
+        mr_report_job(j, true, &text);
+    if (j->result.is_whole)
+        rc = json ? mr_cli_print_json(stdout, mr_job_summary_json(j), err) : mr_cli_print_text(&text, err);
     if (code < 0 && j->comm && mr_comm_is_launched(j->comm))
         mr_cli_tell_error(code, why);
     return rc;
@@ -185,9 +183,29 @@ static int expect_repeats(const struct mr_job *j, const struct mr_job_search *s,
     if (p->au < j->w->metric.au)
         return mr_error_plain(err, MR_E_BUDGET, "the median AU is %.1f %%, below the target of %.1f %%", 100 * p->au,
                               100 * j->w->metric.au);
-    if (p->verdict != MR_VERDICT_PASS)
+    if (p->verdict != MR_JOB_PASS)
         return mr_error_plain(err, MR_E_INCOMPLETE, "no verdict, because %s", p->because);
     return 0;
+}
+
+/* Shows the points measured until `rc`, and returns that, or why they could not be shown. */
+static int print_search(const struct mr_job *j, const struct mr_job_search *s, const struct run_options *o, int rc,
+                        struct mr_error *err)
+{
+    bool any = false;
+    for (size_t i = 0; i < s->n; i++)
+        any |= s->points[i].measured;
+    if (!any && rc)
+        return rc;
+    struct mr_strbuf text = {0};
+    struct mr_error failed;
+    if (!o->json)
+        mr_report_search(j, s, o->find_max, !rc, &text);
+    int printed = o->json ? mr_cli_print_json(stdout, mr_report_search_json(j, s, o->find_max, !rc), &failed)
+                          : mr_cli_print_text(&text, &failed);
+    if (!rc && printed)
+        *err = failed;
+    return rc ? rc : printed;
 }
 
 static int run_search(struct mr_job *j, const struct run_options *o, struct mr_error *err)
@@ -198,7 +216,7 @@ static int run_search(struct mr_job *j, const struct run_options *o, struct mr_e
     if (s.is_left)
         rc = end_silently(rc);
     else
-        rc = mr_cli_print_search(j, &s, o->find_max, o->json, rc, err);
+        rc = print_search(j, &s, o, rc, err);
     if (!rc && !s.is_left && o->job.expect)
         rc = expect_repeats(j, &s, err);
     mr_job_search_done(&s);
@@ -208,8 +226,12 @@ static int run_search(struct mr_job *j, const struct run_options *o, struct mr_e
 static int run_virtual(struct mr_job *j, bool json, struct mr_error *err)
 {
     struct mr_job_prediction p;
+    struct mr_strbuf text = {0};
     int rc = mr_job_predict(j, &p, err);
-    return rc ? rc : mr_cli_print_prediction(j, &p, json, err);
+    if (rc || json)
+        return rc ? rc : mr_cli_print_json(stdout, mr_report_prediction_json(j, &p), err);
+    mr_report_prediction(j, &p, &text);
+    return mr_cli_print_text(&text, err);
 }
 
 /* ---- what was asked ---- */

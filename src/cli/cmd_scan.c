@@ -6,8 +6,10 @@
 #include "cli/commands.h"
 #include "cli/dataset_args.h"
 #include "cli/workload_args.h"
+#include "cli/print.h"
 #include "dataset/scan.h"
 #include "dataset/walk.h"
+#include "report/name_json.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -44,8 +46,8 @@ static void bad_file(void *user, const char *path, const struct mr_error *why)
     fprintf(stderr, "millrace: broken file '%s': %s\n", mr_name_escape(path, name, sizeof name), why->message);
     if (why->hint[0])
         fprintf(stderr, "  hint: %s\n", why->hint);
-    json_array_append_new(
-        list, json_pack("{s:o, s:o}", "path", mr_cli_name_json(path), "error", mr_cli_name_json(why->message)));
+    json_array_append_new(list,
+                          json_pack("{s:o, s:o}", "path", mr_name_json(path), "error", mr_name_json(why->message)));
 }
 
 /* `why`: the scan failed, there is no manifest; NULL: it did not. */
@@ -53,11 +55,11 @@ static int print_json(const struct mr_scan_result *r, json_t *bad, const struct 
 {
     json_t *j =
         json_pack("{s:s, s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:O}", "schema", "millrace.scan/1", "manifest",
-                  why ? json_null() : mr_cli_name_json(r->manifest), "format", r->format, "files", (json_int_t)r->files,
+                  why ? json_null() : mr_name_json(r->manifest), "format", r->format, "files", (json_int_t)r->files,
                   "samples", (json_int_t)r->samples, "bytes", (json_int_t)r->bytes, "classes", (json_int_t)r->classes,
                   "bad_files", (json_int_t)r->bad_files, "other_files", (json_int_t)r->other_files, "bad", bad);
     if (j && why)
-        json_object_set_new(j, "error", mr_cli_name_json(why->message));
+        json_object_set_new(j, "error", mr_name_json(why->message));
     return mr_cli_print_json(stdout, j, err);
 }
 

@@ -4,13 +4,13 @@
 #include "cli/commands.h"
 #include "cli/page_output.h"
 #include "cli/workload_args.h"
+#include "cli/print.h"
 #include "base/common.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/strbuf.h"
 #include "base/temp_folder.h"
-#include "cli/sim_output.h"
-#include "job/job_options.h"
+#include "report/sim_text.h"
 #include "job/job_scenario.h"
 #include "model/system_yaml.h"
 #include "sim/scenario_yaml.h"
@@ -25,7 +25,7 @@
 #include <unistd.h>
 
 struct sim_options {
-    const char *scenario, *policy, *svg, *trace, *from, *config_dir, *html;
+    const char *scenario, *policy, *trace, *from, *config_dir, *html;
     struct mr_strings sweep;
     int compat, method;
     int64_t seeds, grain, threads;
@@ -53,8 +53,6 @@ static const struct mr_option sim_rows[] = {
         .doc = "Takes data set, compute, rates and tiers from the results folder of a finished run; nothing changed, "
                "prediction and measurement of its own policy stand side by side.",
         .example = "--from results/unet3d nodes=8"),
-    ROW("svg", svg, STRING, "", .doc = "With one --sweep: also writes a plot; with --seeds it has error bars.",
-        .example = "--svg nodes.svg"),
     ROW("trace", trace, STRING, "",
         .doc =
             "Writes the simulated run's events, for 'millrace report' and 'millrace export'; with several policies one "
@@ -74,7 +72,7 @@ static const struct mr_option sim_rows[] = {
     ROW("list", list, BOOL, "false", .doc = "Lists the scenarios and systems that can be named."),
     ROW("grain", grain, INT, "0", .min = 0, .max = 1e6,
         .doc = "Samples moved together: 1 is exact, larger is faster; 0 chooses by the length of the run."),
-    ROW("method", method, ENUM, "auto", .choices = mr_cli_sim_methods,
+    ROW("method", method, ENUM, "auto", .choices = mr_sim_method_names,
         .doc =
             "exact: every sample's place is known. expected: whole steps, sources by the policy's expected behaviour; "
             "for very "
@@ -113,116 +111,21 @@ static int parse_policies(const char *text, bool chosen[MR_POLICY_MAX], struct m
     return 0;
 }
 
-/* ---- the scenario ---- */
-
-static bool has_key(const char *word, const char *key)
-{
-    size_t n = strlen(key);
-    return strncmp(word, key, n) == 0 && word[n] == '=';
-}
-
-/* Words for the workload are those with a dot (reader.batch_size=4) or Hydra's signs; the others set keys of the
- * scenario. */
-static bool for_workload(const char *word)
-{
-    return strchr("+~", word[0]) || memchr(word, '.', strcspn(word, "="));
-}
-
-struct request {          /* what is to be simulated, as words */
-    const char *workload; /* or NULL: the scenario option says it */
-    bool tells_notes;     /* those of the workload: once, not for every point of a sweep */
-    struct mr_strings workload_words, scenario_words;
-};
-
-static int sort_words(struct mr_command_ctx *ctx, const struct mr_strings *extra, struct request *out,
-                      struct mr_error *err)
-{
-    unsigned n = ctx->overrides.n + extra->n;
-    *out = (struct request){.tells_notes = true};
-    out->workload_words.item = mr_arena_alloc(ctx->arena, (n + 1) * sizeof(char *));
-    out->scenario_words.item = mr_arena_alloc(ctx->arena, (n + 1) * sizeof(char *));
-    if (!out->workload_words.item || !out->scenario_words.item)
-        return mr_error_set(err, -ENOMEM, "overrides");
-    for (unsigned i = 0; i < n; i++) {
-        const char *word = i < ctx->overrides.n ? ctx->overrides.item[i] : extra->item[i - ctx->overrides.n];
-        if (has_key(word, "workload"))
-            out->workload = word + strlen("workload=");
-        else if (for_workload(word))
-            out->workload_words.item[out->workload_words.n++] = word;
-        else
-            out->scenario_words.item[out->scenario_words.n++] = word;
-    }
-    return 0;
-}
-
-/* The training of a workload, on the machine of system=NAME or the workload's own. */
-static int scenario_of_workload(struct mr_command_ctx *ctx, const struct request *q, const struct mr_strings *search,
-                                struct mr_scenario *out, struct mr_error *err)
-{
-    struct mr_job_options options;
-    struct mr_job *j = mr_arena_alloc(ctx->arena, sizeof(*j));
-    int rc = j ? mr_options_defaults(&mr_job_options_table, ctx->arena, &options, err)
-               : mr_error_set(err, -ENOMEM, "workload '%s'", q->workload);
-    options.workload = q->workload;
-    const struct mr_job_request req = {.options = &options,
-                                       .overrides = q->workload_words,
-                                       .search_path = *search,
-                                       .envp = environ,
-                                       .arena = ctx->arena,
-                                       .stop = ctx->stop,
-                                       .is_local = true};
-    if (!rc)
-        rc = mr_job_resolve(&req, j, err);
-    if (rc)
-        return rc;
-    if (q->tells_notes)
-        mr_cli_log_notes(j->w);
-    return mr_job_study_scenario(j, NULL, &q->scenario_words, out, err);
-}
-
-static int scenario_of_run(struct mr_command_ctx *ctx, const struct request *q, const struct mr_strings *search,
-                           struct mr_scenario *out, struct mr_error *err)
-{
-    const struct sim_options *o = ctx->options;
-    struct mr_job_measured measured;
-    struct mr_job *j = mr_arena_alloc(ctx->arena, sizeof(*j));
-    int rc = j ? mr_job_load_measured(o->from, &measured, err) : mr_error_set(err, -ENOMEM, "run '%s'", o->from);
-    if (!rc)
-        rc = mr_job_load(o->from, search, ctx->arena, j, err);
-    if (rc)
-        return rc;
-    rc = mr_job_study_scenario(j, &measured, &q->scenario_words, out, err);
-    mr_job_done(j);
-    return rc;
-}
-
-/* `extra` are key=value words of a sweep's point. The first point tells the notes. */
+/* `extra`: words of a sweep's point. */
 static int load_scenario(struct mr_command_ctx *ctx, const struct mr_strings *search, const struct mr_strings *extra,
                          bool is_first, struct mr_scenario *out, struct mr_error *err)
 {
     const struct sim_options *o = ctx->options;
-    struct request q;
-    int rc = sort_words(ctx, extra, &q, err);
-    if (rc)
-        return rc;
-    q.tells_notes = is_first;
-    int sources = (q.workload != NULL) + (*o->scenario != '\0') + (*o->from != '\0');
-    if (sources != 1) {
-        mr_error_plain(err, MR_E_USAGE,
-                       sources ? "give one of a scenario, a workload and --from"
-                               : "nothing to simulate: give a scenario, or workload=NAME system=NAME");
-        return mr_error_hint(err,
-                             "'millrace sim --list' shows scenarios and systems, 'millrace workloads list' workloads"),
-               MR_E_USAGE;
-    }
-    if (q.workload)
-        return scenario_of_workload(ctx, &q, search, out, err);
-    if (q.workload_words.n)
-        return mr_error_plain(err, MR_E_USAGE, "'%s' sets a key of a workload, but there is none",
-                              q.workload_words.item[0]);
-    if (*o->from)
-        return scenario_of_run(ctx, &q, search, out, err);
-    return mr_scenario_load(o->scenario, search, &q.scenario_words, ctx->arena, out, err);
+    const struct mr_job_study_request q = {.scenario = o->scenario,
+                                           .from = o->from,
+                                           .words = ctx->overrides,
+                                           .more_words = *extra,
+                                           .search_path = *search,
+                                           .envp = environ,
+                                           .arena = ctx->arena,
+                                           .stop = ctx->stop,
+                                           .logs_notes = is_first};
+    return mr_job_choose_scenario(&q, out, err);
 }
 
 /* ---- list ---- */
@@ -275,13 +178,14 @@ static int list_all(struct mr_command_ctx *ctx, const struct mr_strings *search,
 static const struct mr_strings no_words;
 
 /* The scenario of a point, checked: a sweep must not fail at its last value after an hour. */
-static int load_point(struct mr_command_ctx *ctx, const struct mr_strings *search, const struct mr_cli_sweep *sw,
+static int load_point(struct mr_command_ctx *ctx, const struct mr_strings *search, const struct mr_sim_sweep *sw,
                       unsigned point, struct mr_scenario *out, struct mr_error *err)
 {
-    const char *words[MR_CLI_SWEEP_AXES];
+    const char *words[MR_SWEEP_AXES];
     struct mr_strings extra = {.item = words};
-    for (unsigned x = 0; x < sw->n_axes; x++) {
-        words[extra.n++] = mr_arena_printf(ctx->arena, "%s=%s", sw->axis[x].key, mr_cli_sweep_value(sw, point, x));
+    for (unsigned x = 0; x < sw->grid.n_axes; x++) {
+        words[extra.n++] =
+            mr_arena_printf(ctx->arena, "%s=%s", sw->grid.axis[x].key, mr_sweep_value(&sw->grid, point, x));
         if (!words[x])
             return mr_error_set(err, -ENOMEM, "sweep");
     }
@@ -294,20 +198,6 @@ static int load_point(struct mr_command_ctx *ctx, const struct mr_strings *searc
     return rc;
 }
 
-static int write_svg(const struct mr_cli_sweep *sw, const char *path, struct mr_error *err)
-{
-    struct mr_strbuf svg = {0};
-    int rc = mr_cli_sweep_svg(sw, &svg, err);
-    FILE *f = rc ? NULL : fopen(path, "we");
-    bool ok = f && fwrite(svg.text, 1, svg.len, f) == svg.len;
-    if (f && fclose(f))
-        ok = false;
-    if (!rc && !ok)
-        rc = mr_error_set(err, -errno, "cannot write '%s'", path);
-    mr_strbuf_done(&svg);
-    return rc;
-}
-
 static bool one_policy(const struct mr_study_options *so)
 {
     unsigned n = 0;
@@ -316,12 +206,12 @@ static bool one_policy(const struct mr_study_options *so)
     return n == 1;
 }
 
-static int write_page(const struct sim_options *o, const struct mr_cli_sweep *sw, const struct mr_study_options *so,
+static int write_page(const struct sim_options *o, const struct mr_sim_sweep *sw, const struct mr_study_options *so,
                       struct mr_error *err)
 {
     struct mr_explanation *x = NULL;
     int rc = so->trace && one_policy(so) ? mr_cli_explain_trace(so->trace, o->scenario, so->stop, &x, err) : 0;
-    rc = rc ? rc : mr_cli_sim_page(sw, x, o->html, err);
+    rc = rc ? rc : mr_report_sim_page(sw, x, o->html, err);
     if (!rc)
         mr_cli_tell_page(o->html);
     mr_explanation_free(x);
@@ -333,45 +223,45 @@ static int show_study(const struct sim_options *o, const struct mr_study *st, co
                       const struct mr_job_measured *run, struct mr_error *err)
 {
     if (o->json) {
-        json_t *j = mr_cli_study_json(st, so->thesis, so->seeds);
+        json_t *j = mr_report_study_json(st, so->thesis, so->seeds);
         if (j && run)
-            json_object_set_new(j, "against", mr_cli_against_json(st, run));
+            json_object_set_new(j, "against", mr_report_against_json(st, run));
         return mr_cli_print_json(stdout, j, err);
     }
-    mr_cli_print_study(st, so->thesis);
+    struct mr_strbuf text = {0};
+    mr_report_study(st, so->thesis, &text);
     if (run)
-        mr_cli_print_against(st, run);
-    return 0;
+        mr_report_against(st, run, &text);
+    return mr_cli_print_text(&text, err);
 }
 
-static int show_sweep(const struct sim_options *o, const struct mr_cli_sweep *sw, const struct mr_study_options *so,
+static int show_sweep(const struct sim_options *o, const struct mr_sim_sweep *sw, const struct mr_study_options *so,
                       const struct mr_job_measured *run, struct mr_error *err)
 {
-    int rc = *o->svg ? write_svg(sw, o->svg, err) : 0;
-    if (!rc && *o->html)
-        rc = write_page(o, sw, so, err);
+    int rc = *o->html ? write_page(o, sw, so, err) : 0;
     if (rc || strcmp(o->html, "-") == 0)
         return rc;
-    if (o->csv)
-        mr_cli_print_csv(sw);
-    else if (!sw->n_axes)
+    if (!o->csv && !sw->grid.n_axes)
         return show_study(o, &sw->studies[0], so, run, err);
-    else if (o->json)
-        return mr_cli_print_json(stdout, mr_cli_sweep_json(sw, so->thesis, so->seeds), err);
+    if (o->json)
+        return mr_cli_print_json(stdout, mr_report_sweep_json(sw, so->thesis, so->seeds), err);
+    struct mr_strbuf text = {0};
+    if (o->csv)
+        mr_report_sweep_csv(sw, &text);
     else
-        mr_cli_print_sweep(sw);
-    return 0;
+        mr_report_sweep(sw, &text);
+    return mr_cli_print_text(&text, err);
 }
 
 /* On a terminal only: a short study need not talk in a log. */
-static int start_progress(const struct mr_cli_sweep *sw, struct mr_study_options *so, struct mr_error *err)
+static int start_progress(const struct mr_sim_sweep *sw, struct mr_study_options *so, struct mr_error *err)
 {
     unsigned policies = 0;
     for (int p = 0; p < mr_policy_count(); p++)
         policies += so->policies[p];
     const struct mr_progress_options po = {.verb = "simulating",
                                            .unit = "runs",
-                                           .total = (uint64_t)policies * so->seeds * sw->n,
+                                           .total = (uint64_t)policies * so->seeds * sw->grid.n,
                                            .stream = stderr,
                                            .force_tty = -1};
     return isatty(STDERR_FILENO) && mr_log_shows(MR_LOG_NOTE) ? mr_progress_start(&po, &so->progress, err) : 0;
@@ -382,18 +272,19 @@ static int run_points(struct mr_command_ctx *ctx, const struct mr_strings *searc
                       struct mr_error *err)
 {
     const struct sim_options *o = ctx->options;
-    struct mr_cli_sweep sw;
-    int rc = mr_cli_sweep_parse(&o->sweep, ctx->arena, &sw, err);
+    struct mr_sim_sweep sw;
+    int rc = mr_sweep_parse(&o->sweep, ctx->arena, &sw.grid, err);
     if (rc)
         return rc;
-    struct mr_scenario *points = calloc(sw.n, sizeof(*points));
-    if (!points)
-        rc = mr_error_set(err, -ENOMEM, "sweep");
-    for (unsigned i = 0; i < sw.n && !rc; i++)
+    sw.studies = calloc(sw.grid.n, sizeof(*sw.studies));
+    struct mr_scenario *points = calloc(sw.grid.n, sizeof(*points));
+    if (!points || !sw.studies)
+        rc = mr_error_set(err, -ENOMEM, "cannot hold the sweep");
+    for (unsigned i = 0; i < sw.grid.n && !rc; i++)
         rc = load_point(ctx, search, &sw, i, &points[i], err);
     if (!rc)
         rc = start_progress(&sw, so, err);
-    for (unsigned i = 0; i < sw.n && !rc; i++)
+    for (unsigned i = 0; i < sw.grid.n && !rc; i++)
         rc = mr_study_run(&points[i], so, &sw.studies[i], err);
     mr_progress_stop(so->progress);
     so->progress = NULL;
@@ -441,10 +332,12 @@ static int run_plan(struct mr_command_ctx *ctx, const struct mr_strings *search,
     struct mr_storage_plan *plan = rc ? NULL : calloc(1, sizeof(*plan));
     if (!rc)
         rc = plan ? mr_study_plan(&s, policy, o->max_stall, so, plan, err) : mr_error_set(err, -ENOMEM, "planning");
-    if (!rc && o->json)
-        rc = mr_cli_print_json(stdout, mr_cli_plan_study_json(plan, &s), err);
-    else if (!rc)
-        mr_cli_print_plan_study(plan, &s);
+    struct mr_strbuf text = {0};
+    if (!rc && !o->json)
+        mr_report_storage_plan(plan, &s, &text);
+    if (!rc)
+        rc = o->json ? mr_cli_print_json(stdout, mr_report_storage_plan_json(plan, &s), err)
+                     : mr_cli_print_text(&text, err);
     free(plan);
     return rc;
 }
@@ -459,10 +352,10 @@ static int run_access(struct mr_command_ctx *ctx, const struct mr_strings *searc
         rc = mr_access_study(&s, &a, err);
     if (rc)
         return rc;
-    if (o->json)
-        rc = mr_cli_print_json(stdout, mr_cli_access_json(&s, &a), err);
-    else
-        mr_cli_print_access(&s, &a);
+    struct mr_strbuf text = {0};
+    if (!o->json)
+        mr_report_access(&s, &a, &text);
+    rc = o->json ? mr_cli_print_json(stdout, mr_report_access_json(&s, &a), err) : mr_cli_print_text(&text, err);
     mr_access_study_done(&a);
     return rc;
 }
@@ -481,9 +374,6 @@ static int sim_run(struct mr_command_ctx *ctx, struct mr_error *err)
                                   .trace = *o->trace ? o->trace : NULL};
     struct mr_strings search;
     int rc = parse_policies(o->policy, so.policies, err);
-    if (!rc && *o->svg && o->sweep.n != 1)
-        rc = mr_error_plain(err, MR_E_USAGE, "--svg plots one sweep; give --sweep KEY=VALUES %s",
-                            o->sweep.n ? "once" : "too");
     if (!rc && o->csv && (o->json || o->plan || o->access || o->list))
         rc = mr_error_plain(err, MR_E_USAGE, "--csv does not go with --json, --plan, --access or --list");
     if (!rc && o->plan && o->sweep.n)
@@ -529,7 +419,7 @@ const struct mr_command mr_cmd_sim = {
         "  millrace sim thesis-2\n"
         "  millrace sim thesis-2 --compat thesis --seeds 4\n"
         "  millrace sim workload=unet3d_h100 system=lassen nodes=16\n"
-        "  millrace sim thesis-1 --policy staging,nopfs,millrace --sweep nodes=1,2,4,8 --svg nodes.svg\n"
+        "  millrace sim thesis-1 --policy staging,nopfs,millrace --sweep nodes=1,2,4,8 --html nodes.html\n"
         "  millrace sim thesis-1 -p nopfs,millrace --sweep nodes=2,4 --sweep class1=50MB,300MB --seeds 3 --csv\n"
         "  millrace sim thesis-2 --plan --max-stall 0.05\n"
         "  millrace sim thesis-1 -p staging --trace sim.mrt; millrace report sim.mrt\n"

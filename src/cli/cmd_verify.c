@@ -6,8 +6,10 @@
 #include "cli/commands.h"
 #include "cli/dataset_args.h"
 #include "cli/workload_args.h"
+#include "cli/print.h"
 #include "dataset/verify_folder.h"
 #include "dataset/walk.h"
+#include "report/name_json.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -42,7 +44,7 @@ struct sink {
     json_t *findings;
 };
 
-static void found(void *user, const struct mr_finding *f)
+static void found(void *user, const struct mr_damage *f)
 {
     struct sink *s = user;
     char path[4 * MR_NAME_MAX];
@@ -51,8 +53,8 @@ static void found(void *user, const struct mr_finding *f)
         return;
     }
     json_t *j =
-        json_pack("{s:s, s:o, s:o, s:I, s:I}", "kind", mr_finding_kind_name(f->kind), "path", mr_cli_name_json(f->path),
-                  "text", mr_cli_name_json(f->text), "want", (json_int_t)f->want, "have", (json_int_t)f->have);
+        json_pack("{s:s, s:o, s:o, s:I, s:I}", "kind", mr_finding_kind_name(f->kind), "path", mr_name_json(f->path),
+                  "text", mr_name_json(f->text), "want", (json_int_t)f->want, "have", (json_int_t)f->have);
     if (j && f->sample != MR_NO_SAMPLE)
         json_object_set_new(j, "sample", json_integer((json_int_t)f->sample));
     if (j && f->has_offset)
@@ -86,7 +88,7 @@ static int report(const struct verify_options *o, const struct mr_verify_result 
     }
     json_t *j =
         json_pack("{s:s, s:o, s:b, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:O}", "schema", "millrace.verify/1",
-                  "path", mr_cli_name_json(o->folder), "good", r->bad_files == 0 && r->extra == 0, "level",
+                  "path", mr_name_json(o->folder), "good", r->bad_files == 0 && r->extra == 0, "level",
                   o->quick        ? "sizes"
                   : r->byte_exact ? "bytes"
                                   : "samples",

@@ -1,13 +1,15 @@
 /* `millrace workloads`: the presets, one of them in full, and whether they behave like what they stand for. */
-#include "job/check.h"
+#include "preset/check.h"
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/workload_args.h"
+#include "cli/print.h"
 #include "base/common.h"
 #include "base/log.h"
 #include "base/strbuf.h"
+#include "report/preset_text.h"
+#include "report/workload_text.h"
 
-#include <math.h>
 #include <string.h>
 
 enum action { ACTION_LIST, ACTION_SHOW, ACTION_CHECK };
@@ -41,44 +43,11 @@ static const struct mr_option workloads_options[] = {
 
 /* A plan even for presets this version cannot run. */
 static int load(const char *name, const struct mr_strings *path, struct mr_arena *a, struct mr_workload **w,
-                struct mr_plan *p, struct mr_error *err)
+                struct mr_workload_plan *p, struct mr_error *err)
 {
     struct mr_workload_request req = {.workload = name, .search_path = *path};
     int rc = mr_workload_resolve(&req, a, w, err);
     return rc ? rc : mr_plan_make(*w, 0, p, err);
-}
-
-static json_t *summary_json(const struct mr_workload *w, const struct mr_plan *p)
-{
-    struct mr_error why;
-    bool supported = mr_workload_check_supported(w, &why) == 0;
-    json_t *j =
-        json_pack("{s:s, s:s, s:I, s:I, s:I, s:f, s:I, s:s, s:b}", "name", w->name, "format",
-                  mr_conf_format_name((enum mr_conf_format)w->dataset.format), "samples", (json_int_t)p->train_samples,
-                  "dataset_bytes", (json_int_t)llround(p->train_bytes + p->eval_bytes), "batch_size",
-                  (json_int_t)w->reader.batch_size, "compute_per_step_s", p->compute_s, "checkpoint_bytes",
-                  (json_int_t)llround(p->checkpoint.model_bytes + p->checkpoint.optimizer_bytes), "source",
-                  w->extra.source, "supported", (int)supported);
-    if (j && !supported)
-        json_object_set_new(j, "why_not", json_string(why.message));
-    return j;
-}
-
-static void print_summary(const struct mr_workload *w, const struct mr_plan *p, int name_width)
-{
-    char samples[MR_HUMAN_LEN] = "-", size[MR_HUMAN_LEN] = "-", batch[24] = "-", compute[32] = "-";
-    bool data = p->train_samples > 0;
-    if (data) {
-        mr_human_count(p->train_samples, samples);
-        mr_human_bytes(p->train_bytes + p->eval_bytes, size);
-        snprintf(batch, sizeof batch, "%lld", (long long)w->reader.batch_size);
-        snprintf(compute, sizeof compute, "%.6g s", p->compute_s);
-    } else if (w->workflow.checkpoint) {
-        mr_human_bytes(p->checkpoint.model_bytes + p->checkpoint.optimizer_bytes, size);
-    }
-    printf("%-*s %-20s %13s %11s %6s %12s  %s\n", name_width, w->name,
-           data ? mr_conf_format_name((enum mr_conf_format)w->dataset.format) : "(checkpoint)", samples, size, batch,
-           compute, w->extra.source);
 }
 
 static int list(const struct workloads_options *opt, const struct mr_strings *path, struct mr_arena *a,
@@ -90,14 +59,13 @@ static int list(const struct workloads_options *opt, const struct mr_strings *pa
         return rc;
     json_t *rows = opt->json ? json_array() : NULL;
     int width = mr_cli_widest(&names, 26);
-    if (!opt->json)
-        printf("%-*s %-20s %13s %11s %6s %12s  %s\n", width, "NAME", "FORMAT", "SAMPLES", "SIZE", "BATCH", "COMPUTE",
-               "SOURCE");
+    struct mr_strbuf text = {0};
+    mr_report_preset_heads(width, &text);
     int first_rc = 0;
     for (unsigned i = 0; i < names.n; i++) {
         struct mr_error why;
         struct mr_workload *w;
-        struct mr_plan p;
+        struct mr_workload_plan p;
         rc = load(names.item[i], path, a, &w, &p, &why);
         if (rc) {
             mr_log(MR_LOG_WARN, "preset '%s' is not usable: %s (%s)", names.item[i], why.message, why.context);
@@ -106,47 +74,24 @@ static int list(const struct workloads_options *opt, const struct mr_strings *pa
                 *err = why;
             }
         } else if (opt->json) {
-            json_array_append_new(rows, summary_json(w, &p));
+            json_array_append_new(rows, mr_report_preset_json(w, &p));
         } else {
-            print_summary(w, &p, width);
+            mr_report_preset(w, &p, width, &text);
         }
     }
     if (opt->json)
-        rc = mr_cli_print_json(stdout, json_pack("{s:s, s:o}", "schema", "millrace.workloads/1", "workloads", rows),
-                               err);
-    return first_rc ? first_rc : opt->json ? rc : 0;
-}
-
-static const char *const classes[] = {"exact", "shaped", "native"};
-
-/* "= 0.07 +- 20 %", ">= 0.98" */
-static const char *target_text(const struct mr_expectation *e, char *out, size_t cap)
-{
-    int n = 0;
-    const struct {
-        const char *sign;
-        double value;
-    } parts[] = {{"= ", e->eq}, {">= ", e->ge}, {"<= ", e->le}};
-    *out = '\0';
-    for (unsigned i = 0; i < 3; i++)
-        if (!isnan(parts[i].value) && n < (int)cap)
-            n += snprintf(out + n, cap - (size_t)n, "%s%s%.10g", n ? " " : "", parts[i].sign, parts[i].value);
-    if (e->tol > 0 && n < (int)cap)
-        snprintf(out + n, cap - (size_t)n, " +- %.4g %%", e->tol * 100);
-    return out;
-}
-
-static void print_expectation(const struct mr_expectation *e)
-{
-    char target[128];
-    printf("  %-48s %s (%s)\n", e->metric, target_text(e, target, sizeof target), classes[e->cls]);
+        mr_strbuf_done(&text);
+    rc = opt->json ? mr_cli_print_json(
+                         stdout, json_pack("{s:s, s:o}", "schema", "millrace.workloads/1", "workloads", rows), err)
+                   : mr_cli_print_text(&text, err);
+    return first_rc ? first_rc : rc;
 }
 
 static int show(const struct workloads_options *opt, const struct mr_strings *path, struct mr_arena *a,
                 struct mr_error *err)
 {
     struct mr_workload *w;
-    struct mr_plan p;
+    struct mr_workload_plan p;
     struct mr_error why;
     if (!*opt->name) {
         mr_error_plain(err, MR_E_USAGE, "argument 'NAME' is missing");
@@ -160,83 +105,28 @@ static int show(const struct workloads_options *opt, const struct mr_strings *pa
     if (opt->json)
         return mr_cli_print_json(stdout,
                                  json_pack("{s:s, s:o?, s:o?, s:o?, s:o?}", "schema", "millrace.workload/1", "workload",
-                                           mr_cli_workload_json(w), "plan", mr_cli_plan_json(w, &p), "config",
+                                           mr_report_workload_json(w), "plan", mr_report_plan_json(w, &p), "config",
                                            mr_workload_to_json(w), "notes", mr_strings_to_json(&w->notes)),
                                  err);
-    printf("%s (%s)\n", w->name, w->file);
+    struct mr_strbuf text = {0};
+    mr_strbuf_printf(&text, "%s (%s)\n", w->name, w->file);
     if (*w->extra.source)
-        printf("source: %s\n", w->extra.source);
+        mr_strbuf_printf(&text, "source: %s\n", w->extra.source);
     for (unsigned i = 0; i < w->extra.notes.n; i++)
-        printf("%s\n", w->extra.notes.item[i]);
-    puts("\nplan");
-    mr_cli_print_plan(stdout, w, &p);
-    puts("\nconfiguration (what is not default)");
-    mr_cli_print_config(stdout, w, false);
-    if (w->extra.n_expect)
-        puts("\nexpectations");
-    for (unsigned i = 0; i < w->extra.n_expect; i++)
-        print_expectation(&w->extra.expect[i]);
+        mr_strbuf_printf(&text, "%s\n", w->extra.notes.item[i]);
+    mr_strbuf_puts(&text, "\nplan\n");
+    mr_report_plan(w, &p, &text);
+    mr_strbuf_puts(&text, "\nconfiguration (what is not default)\n");
+    mr_report_config(w, false, &text);
+    mr_report_expectations(&w->extra, &text);
     if (w->notes.n)
-        puts("\nnotes");
+        mr_strbuf_puts(&text, "\nnotes\n");
     for (unsigned i = 0; i < w->notes.n; i++)
-        printf("  %s\n", w->notes.item[i]);
-    return 0;
+        mr_strbuf_printf(&text, "  %s\n", w->notes.item[i]);
+    return mr_cli_print_text(&text, err);
 }
 
 /* ---- check ---- */
-
-static const char *const verdicts[] = {"ok", "FAIL", "reported", "skipped"};
-
-static void print_report(const struct mr_check_report *r)
-{
-    char size[MR_HUMAN_LEN], target[128], scaled[64];
-    const struct mr_check_shape *s = &r->shape;
-    printf("%s: ", r->name);
-    if (s->reads)
-        printf("scale %.6g, %u %s, %s, ", s->factor, s->ranks, mr_plural(s->ranks, "rank", "ranks"),
-               mr_human_bytes(s->data_bytes, size));
-    printf("%.1f s", r->seconds);
-    if (r->attempts > 1)
-        printf(", %u attempts", r->attempts);
-    printf("%s%s\n", r->skipped ? "; plan only: " : "", r->skipped ? r->skipped : "");
-    int width = 48;
-    for (unsigned i = 0; i < r->n_lines; i++)
-        width = MR_MAX(width, (int)strlen(r->lines[i].e->metric));
-    for (unsigned i = 0; i < r->n_lines; i++) {
-        const struct mr_check_line *l = &r->lines[i];
-        *scaled = '\0';
-        if (fabs(l->ratio - 1) > 1e-12)
-            snprintf(scaled, sizeof scaled, "  scaled back by %.6g", l->ratio);
-        printf("  %-*s %-24s %14.6g  %-6s %s%s%s%s\n", width, l->e->metric, target_text(l->e, target, sizeof target),
-               l->measured, classes[l->e->cls], verdicts[l->verdict], *l->why ? ": " : "", l->why, scaled);
-    }
-    if (r->n_lines == 0)
-        puts("  no expectations: it ran, but nothing was compared; x-millrace.expect says what to check "
-             "('millrace help config')");
-    fflush(stdout);
-}
-
-static json_t *report_json(const struct mr_check_report *r)
-{
-    json_t *lines = json_array();
-    for (unsigned i = 0; lines && i < r->n_lines; i++) {
-        const struct mr_check_line *l = &r->lines[i];
-        char target[128];
-        json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:f}", "metric", l->e->metric, "target",
-                              target_text(l->e, target, sizeof target), "class", classes[l->e->cls], "verdict",
-                              verdicts[l->verdict], "scaled_by", l->ratio);
-        if (j && *l->why)
-            json_object_set_new(j, "why", json_string(l->why));
-        if (j && !isnan(l->measured))
-            json_object_set_new(j, "measured", json_real(l->measured));
-        json_array_append_new(lines, j);
-    }
-    return json_pack("{s:s, s:f, s:i, s:I, s:f, s:i, s:i, s:s*, s:o}", "name", r->name, "scale", r->shape.factor,
-                     "ranks", (int)r->shape.ranks, "data_bytes",
-                     (json_int_t)llround(r->shape.reads ? r->shape.data_bytes : 0), "duration_s", r->seconds,
-                     "attempts", (int)r->attempts, "failed", (int)r->failed, "plan_only_because", r->skipped,
-                     "expectations", lines);
-}
 
 struct tally {
     unsigned presets, lines, failed, broken;
@@ -256,10 +146,14 @@ static int check_one(const struct workloads_options *opt, const char *name, cons
         rc = mr_check_preset(w, &p, ctx->arena, &r, err);
     if (rc)
         return mr_error_context(err, "preset '%s'", name), rc;
+    struct mr_strbuf text = {0};
     if (opt->json)
-        json_array_append_new(t->rows, report_json(&r));
+        json_array_append_new(t->rows, mr_report_preset_check_json(&r));
     else
-        print_report(&r);
+        mr_report_preset_check(&r, &text);
+    if ((rc = mr_cli_print_text(&text, err)))
+        return rc;
+    fflush(stdout); /* checks take long: each is shown when it ends */
     t->presets++;
     t->lines += r.n_lines;
     t->failed += r.failed;

@@ -1,11 +1,9 @@
-/* Options that several commands have, each defined once, and names that may not be UTF-8. */
+/* Options that several commands have, each defined once. */
 #ifndef MR_CLI_DATASET_ARGS_H
 #define MR_CLI_DATASET_ARGS_H
 
 #include "conf/option.h"
 #include "dataset/dataset_parts.h"
-
-#include <jansson.h>
 
 /* `at` is the offset of the field. */
 #define MR_ROW_FOLDER(at, text)                                                                                        \
@@ -30,8 +28,5 @@
 #define MR_DOC_THREADS "Threads; 0 = one per CPU."
 #define MR_DOC_STORE "Storage stack to read through; 'millrace help store' lists the parts."
 #define MR_DOC_JSON "Print the result as JSON."
-
-/* JSON text of a name that may not be UTF-8: escaped as on the terminal. */
-json_t *mr_cli_name_json(const char *name);
 
 #endif

@@ -126,7 +126,7 @@ static void print_plugins(FILE *out)
 }
 
 static const char metrics_text[] =
-    "Figures of 'millrace run', on the terminal and in summary.json; doc/metrics.md defines all of them.\n\n"
+    "Figures of 'millrace run', on the terminal and in summary.json; doc/reference/metrics.md defines all of them.\n\n"
     "  AU             share of the steps' time that the accelerators computed; 'millrace help au'\n"
     "  samples/s      samples of all ranks over the wall clock of training\n"
     "  read rate      bytes really read over the same time (MB/s: powers of 1000, MiB/s: of 1024)\n"

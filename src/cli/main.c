@@ -160,7 +160,7 @@ static int run_command(const struct mr_command *cmd, int argc, char *const *argv
     return rc;
 }
 
-/* The user's plug-ins. A bad one is an error, except to who asks what is wrong. */
+/* The user's plug-ins. A plug-in that fails to load is an error, except for `help` and `doctor`. */
 static int load_plugins(const char *command, bool only_help, struct mr_error *err)
 {
     struct mr_error why = {0};

@@ -1,4 +1,5 @@
 /* Pages from the command line: see page_output.h. */
+#include "advise/advise.h"
 #include "cli/page_output.h"
 #include "base/common.h"
 #include "base/log.h"

@@ -203,6 +203,13 @@ int mr_comm_gather(struct mr_comm *c, const void *send, size_t len, void *recv, 
     return code ? code : c->ops->gather(c, send, len, recv, root, err);
 }
 
+int mr_comm_exchange(void *comm, const void *mine, size_t len, void *all, struct mr_error *err)
+{
+    struct mr_comm *c = comm;
+    int rc = mr_comm_gather(c, mine, len, all, 0, err);
+    return rc ? rc : mr_comm_bcast(c, all, len * c->world, 0, err);
+}
+
 static int check_peer(const struct mr_comm *c, uint32_t peer, struct mr_error *err)
 {
     if (peer < c->world && peer != c->rank)

@@ -76,6 +76,9 @@ int mr_comm_allreduce_u64(struct mr_comm *c, uint64_t *v, size_t n, enum mr_comm
 int mr_comm_allreduce_f64(struct mr_comm *c, double *v, size_t n, enum mr_comm_op op, struct mr_error *err);
 int mr_comm_bcast(struct mr_comm *c, void *buf, size_t len, uint32_t root, struct mr_error *err);
 int mr_comm_gather(struct mr_comm *c, const void *send, size_t len, void *recv, uint32_t root, struct mr_error *err);
+/* All-gather: `len` bytes of every rank, in the order of the ranks. `comm` is a struct mr_comm; the signature is that of
+ * the loader's and the wire's exchange. */
+int mr_comm_exchange(void *comm, const void *mine, size_t len, void *all, struct mr_error *err);
 /* Point to point: one rank sends to another that receives from it with the same length; from the thread of the
  * collectives. A send may wait for its receive, so two ranks that want to exchange must not both send first. To
  * oneself: MR_E_USAGE. */

@@ -5,6 +5,7 @@
 #include "base/common.h"
 
 #include <ctype.h>
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -382,6 +383,7 @@ static const char *nearest_choice(const struct mr_option *o, const char *text)
 int mr_option_parse(const struct mr_option_table *t, const struct mr_option *o, const char *text, struct mr_arena *a,
                     void *obj, struct mr_error *err)
 {
+    assert(o->offset < t->struct_bytes); /* the row is for a field of the table's struct */
     int rc = parse_value(o, text, a, (char *)obj + o->offset);
     if (!rc)
         return 0;
@@ -402,6 +404,7 @@ int mr_options_defaults(const struct mr_option_table *t, struct mr_arena *a, voi
 {
     memset(obj, 0, t->struct_bytes);
     for (const struct mr_option *o = t->options; o->key; o++) {
+        assert(o->offset < t->struct_bytes && (o->type != MR_OPT_ENUM || o->choices));
         int rc = parse_value(o, o->def, a, (char *)obj + o->offset);
         if (rc == -ENOMEM)
             return mr_error_set(err, rc, "cannot keep the default of '%s'", o->key);

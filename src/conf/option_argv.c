@@ -61,7 +61,7 @@ static int assign(struct argv_state *s, const struct mr_options_target *g, const
         return mr_error_plain(err, MR_E_USAGE, "'%s' is given twice", shown);
     struct mr_option named = *o;
     named.key = shown;
-    struct mr_option_table bare = {.section = "", .options = g->table->options};
+    struct mr_option_table bare = {.section = "", .options = g->table->options, .struct_bytes = g->table->struct_bytes};
     int rc = mr_option_parse(&bare, &named, text, s->arena, g->obj, err);
     if (rc == MR_E_CONFIG && err)
         err->code = MR_E_USAGE;

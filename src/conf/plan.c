@@ -3,6 +3,7 @@
 
 #include "base/common.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -94,6 +95,7 @@ static int plan_model(const struct mr_workload *w, uint64_t ranks, struct mr_pla
         return 0;
     }
     uint64_t need = (uint64_t)w->parallelism.tensor * (uint64_t)w->parallelism.pipeline;
+    assert(need > 0 && ranks > 0); /* bounds of the option rows */
     bool subset = w->checkpoint.mode == MR_CKPT_SUBSET;
     if (ranks % need && !subset) {
         mr_error_plain(err, MR_E_CONFIG,
@@ -129,12 +131,13 @@ static int plan_model(const struct mr_workload *w, uint64_t ranks, struct mr_pla
 /* How often something happens that starts after epoch `first` and repeats every `every` epochs. */
 static uint64_t occurrences(uint64_t epochs, int64_t first, int64_t every)
 {
+    assert(first >= 0 && every > 0); /* bounds of the option rows */
     return epochs >= (uint64_t)first ? (epochs - (uint64_t)first) / (uint64_t)every + 1 : 0;
 }
 
 /* The last one may have been cut short by total_training_steps; it is followed by its evaluation and checkpoint all the
  * same. */
-static uint64_t trained_epochs(const struct mr_workload *w, const struct mr_plan *p)
+static uint64_t trained_epochs(const struct mr_workload *w, const struct mr_workload_plan *p)
 {
     if (!w->workflow.train || !p->steps_per_epoch)
         return 0;
@@ -142,7 +145,7 @@ static uint64_t trained_epochs(const struct mr_workload *w, const struct mr_plan
     return MR_MIN(epochs, (uint64_t)w->train.epochs);
 }
 
-static int plan_checkpoint(const struct mr_workload *w, struct mr_plan *p, struct mr_error *err)
+static int plan_checkpoint(const struct mr_workload *w, struct mr_workload_plan *p, struct mr_error *err)
 {
     const struct mr_conf_checkpoint *c = &w->checkpoint;
     if (!w->workflow.checkpoint)
@@ -174,9 +177,9 @@ static uint64_t steps(uint64_t samples, uint64_t ranks, uint64_t batch, bool dro
 
 /* Ranks deal single samples, or with a pattern whole files or runs of samples; with same_offsets each reads all of
  * them. */
-static uint64_t training_steps(const struct mr_workload *w, const struct mr_plan *p)
+static uint64_t training_steps(const struct mr_workload *w, const struct mr_workload_plan *p)
 {
-    bool files = w->pattern.unit == MR_UNIT_FILE, records = w->pattern.unit == MR_UNIT_RECORD;
+    bool files = w->pattern.unit == MR_CONF_UNIT_FILE, records = w->pattern.unit == MR_CONF_UNIT_RECORD;
     uint64_t unit = files     ? (uint64_t)w->dataset.num_samples_per_file
                     : records ? (uint64_t)w->pattern.sequential_samples
                               : 1;
@@ -186,7 +189,7 @@ static uint64_t training_steps(const struct mr_workload *w, const struct mr_plan
     return steps(per_rank * unit, 1, (uint64_t)w->reader.batch_size, w->reader.drop_last);
 }
 
-static void plan_training(const struct mr_workload *w, struct mr_plan *p)
+static void plan_training(const struct mr_workload *w, struct mr_workload_plan *p)
 {
     uint64_t batch = (uint64_t)w->reader.batch_size, epochs = (uint64_t)w->train.epochs;
     p->steps_per_epoch = training_steps(w, p);
@@ -203,7 +206,7 @@ static void plan_training(const struct mr_workload *w, struct mr_plan *p)
     p->train_s = (double)p->total_steps * p->compute_s;
 }
 
-static void plan_evaluation(const struct mr_workload *w, struct mr_plan *p)
+static void plan_evaluation(const struct mr_workload *w, struct mr_workload_plan *p)
 {
     p->eval_steps = steps(p->eval_samples, p->ranks, (uint64_t)w->reader.batch_size_eval, w->reader.drop_last);
     p->evaluations = p->eval_samples ? occurrences(trained_epochs(w, p), w->evaluation.eval_after_epoch,
@@ -224,7 +227,7 @@ static uint32_t choose_ranks(const struct mr_workload *w, uint32_t ranks)
 }
 
 /* Figures that leave 64 bits come from mistakes; later arithmetic relies on their absence. */
-static int check_bounds(const struct mr_workload *w, const struct mr_plan *p, struct mr_error *err)
+static int check_bounds(const struct mr_workload *w, const struct mr_workload_plan *p, struct mr_error *err)
 {
     const struct mr_plan_checkpoint *c = &p->checkpoint;
     double steps_d = (double)p->steps_per_epoch * (double)w->train.epochs;
@@ -237,10 +240,10 @@ static int check_bounds(const struct mr_workload *w, const struct mr_plan *p, st
     return mr_error_hint(err, "check the sizes and counts of 'dataset', 'model' and 'train'"), MR_E_CONFIG;
 }
 
-int mr_plan_make(const struct mr_workload *w, uint32_t ranks, struct mr_plan *out, struct mr_error *err)
+int mr_plan_make(const struct mr_workload *w, uint32_t ranks, struct mr_workload_plan *out, struct mr_error *err)
 {
     const struct mr_conf_dataset *d = &w->dataset;
-    struct mr_plan p = {.ranks = choose_ranks(w, ranks)};
+    struct mr_workload_plan p = {.ranks = choose_ranks(w, ranks)};
     bool needs_data = w->workflow.train || w->workflow.generate_data || w->workflow.evaluation;
     p.record_bytes = mr_workload_record_bytes(w);
     if (needs_data) {
@@ -258,8 +261,8 @@ int mr_plan_make(const struct mr_workload *w, uint32_t ranks, struct mr_plan *ou
     if (w->workflow.train)
         plan_training(w, &p);
     if (w->workflow.train && p.steps_per_epoch == 0) {
-        bool files = w->pattern.unit == MR_UNIT_FILE,
-             runs = w->pattern.unit == MR_UNIT_RECORD && w->pattern.sequential_samples > 1;
+        bool files = w->pattern.unit == MR_CONF_UNIT_FILE,
+             runs = w->pattern.unit == MR_CONF_UNIT_RECORD && w->pattern.sequential_samples > 1;
         mr_error_plain(err, MR_E_CONFIG, "not one full batch: %llu samples for %u ranks x batch_size %lld%s",
                        (unsigned long long)p.train_samples, p.ranks, (long long)w->reader.batch_size,
                        files  ? ", dealt in whole files"

@@ -22,7 +22,7 @@ struct mr_plan_checkpoint {
     double scale;           /* every file is written with this share of its size; 0: with all of it */
 };
 
-struct mr_plan {
+struct mr_workload_plan {
     uint32_t ranks;
     uint64_t train_files, eval_files, train_samples, eval_samples;
     double record_bytes; /* mean */
@@ -42,6 +42,6 @@ uint64_t mr_plan_blob_writers(const struct mr_workload *w, uint64_t ranks);
 uint64_t mr_plan_blob_files(const struct mr_workload *w);
 /* ranks 0: what the workload says (x-millrace.ranks), else what its model needs, else 1. MR_E_CONFIG when the model
  * does not fit the ranks or a figure leaves all bounds. */
-int mr_plan_make(const struct mr_workload *w, uint32_t ranks, struct mr_plan *out, struct mr_error *err);
+int mr_plan_make(const struct mr_workload *w, uint32_t ranks, struct mr_workload_plan *out, struct mr_error *err);
 
 #endif

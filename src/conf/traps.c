@@ -1,5 +1,5 @@
 /* DLIO's traps. Its files carry keys that it ignores, inverts or crashes on; here each means what its author meant, and
- * one note says so. doc/configuration.md has the table; keep the two together. */
+ * one note says so. doc/reference/configuration.md has the table; keep the two together. */
 #include "conf/workload_apply.h"
 
 #include "base/common.h"
@@ -104,7 +104,7 @@ static int note_no_effect(struct mr_workload *w, struct mr_arena *a)
 static int note_reader(struct mr_workload *w, struct mr_arena *a)
 {
     const struct mr_conf_reader *r = &w->reader;
-    if (mr_workload_is_set(w, "reader", "read_type") && r->read_type == MR_READ_ON_DEMAND)
+    if (mr_workload_is_set(w, "reader", "read_type") && r->read_type == MR_CONF_READ_ON_DEMAND)
         NOTE("reader.read_type: on_demand reads on demand (DLIO turns its cache on when the key is written)");
     if (w->workflow.train && r->sample_shuffle != MR_SHUFFLE_OFF &&
         (r->data_loader == MR_DL_PYTORCH || r->data_loader == MR_DL_DALI))

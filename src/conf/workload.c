@@ -5,6 +5,7 @@
 #include "base/common.h"
 #include "base/strbuf.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
@@ -172,13 +173,26 @@ static int set_path(struct mr_applier *ap, char *path, const char *value)
     return node ? mr_apply_top(ap, node) : mr_error_set(ap->err, -ENOMEM, "cannot keep an override");
 }
 
+/* The default again. Where something else was set, the origin says that it was removed: default ~section.key. */
+static int remove_key(struct mr_applier *ap, int section, const struct mr_option *o)
+{
+    const struct mr_option_table *t = mr_workload_sections[section].table;
+    struct mr_value_origin *v = &ap->w->origins[section][o - t->options];
+    bool was_set = v->kind != MR_ORIGIN_DEFAULT;
+    int rc = mr_apply_default(ap, section, o);
+    if (rc || !was_set)
+        return rc;
+    v->where = mr_arena_printf(ap->arena, "~%s%s%s", t->section, *t->section ? "." : "", o->key);
+    return v->where ? 0 : mr_error_set(ap->err, -ENOMEM, "cannot keep an override");
+}
+
 /* ~key is the default again; ~section as well, for all keys in it; ~key=value only where that is the value. */
 static int remove_path(struct mr_applier *ap, const struct override *ov)
 {
     int section = mr_workload_section_index(ov->path);
     if (section > 0) {
         for (const struct mr_option *o = mr_workload_sections[section].table->options; o->key; o++) {
-            int rc = mr_apply_default(ap, section, o);
+            int rc = remove_key(ap, section, o);
             if (rc)
                 return rc;
         }
@@ -200,7 +214,7 @@ static int remove_path(struct mr_applier *ap, const struct override *ov)
             return mr_apply_where(ap, 0), MR_E_CONFIG;
         }
     }
-    return mr_apply_default(ap, section, o);
+    return remove_key(ap, section, o);
 }
 
 static int apply_hydra(struct mr_applier *ap, const struct override *ov)
@@ -381,9 +395,9 @@ static const char *stem(const char *path, struct mr_arena *a)
 }
 
 /* workload=NAME, the last one wins; otherwise what the caller asked for. */
-static const char *chosen_workload(const struct mr_workload_request *req)
+const char *mr_workload_chosen(const struct mr_workload_request *req)
 {
-    const char *name = req->workload && *req->workload ? req->workload : NULL;
+    const char *name = req->workload ? req->workload : "";
     for (unsigned i = 0; i < req->overrides.n; i++) {
         const char *word = req->overrides.item[i] + strspn(req->overrides.item[i], "+");
         if (!strncmp(word, "workload=", 9))
@@ -405,6 +419,7 @@ static int load_file(struct mr_applier *ap, const char *name, const struct mr_st
     }
     if (rc)
         return rc;
+    assert(path); /* set by mr_workload_find on success */
     ap->kind = MR_ORIGIN_FILE;
     ap->where = path;
     ap->w->file = path;
@@ -417,12 +432,12 @@ int mr_workload_resolve(const struct mr_workload_request *req, struct mr_arena *
 {
     struct mr_error scratch;
     struct mr_applier ap = {.arena = a, .lenient = req->lenient, .err = err ? err : &scratch};
-    const char *name = chosen_workload(req);
+    const char *name = mr_workload_chosen(req);
     int rc = create(a, &ap.w, ap.err);
     if (!rc)
         rc = apply_overrides(&ap, &req->overrides, true);
     struct mr_strings overridden = rc ? (struct mr_strings){0} : ap.w->top.plugin;
-    if (!rc && name)
+    if (!rc && *name)
         rc = load_file(&ap, name, &req->search_path);
     if (!rc)
         rc = apply_env(&ap, req->envp);

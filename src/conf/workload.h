@@ -65,7 +65,7 @@ enum mr_conf_order {
     MR_CO_BUFFER,
     MR_CO_FILE,
 };
-enum mr_conf_read_type { MR_READ_ON_DEMAND, MR_READ_MEMORY };
+enum mr_conf_read_type { MR_CONF_READ_ON_DEMAND, MR_CONF_READ_MEMORY };
 enum mr_conf_ckpt_type { MR_CKPT_RANK_ZERO, MR_CKPT_ALL_RANKS };
 enum mr_conf_ckpt_mode { MR_CKPT_DEFAULT, MR_CKPT_SUBSET };
 enum mr_conf_storage { MR_CS_LOCAL_FS, MR_CS_S3, MR_CS_AISTORE };
@@ -213,7 +213,7 @@ struct mr_conf_metric {
 };
 
 enum mr_conf_access { MR_FA_MULTI, MR_FA_SHARED, MR_FA_COLLECTIVE, MR_FA_MPIO, MR_FA_POSIX };
-enum mr_conf_unit { MR_UNIT_SAMPLE, MR_UNIT_FILE, MR_UNIT_RECORD, MR_UNIT_NONE };
+enum mr_conf_unit { MR_CONF_UNIT_SAMPLE, MR_CONF_UNIT_FILE, MR_CONF_UNIT_RECORD, MR_CONF_UNIT_NONE };
 /* What an application did to its files that no key of DLIO says; done by 'millrace run' and 'millrace workloads check'.
  */
 struct mr_conf_pattern {
@@ -304,6 +304,8 @@ struct mr_workload_request {
     bool lenient;                  /* unknown keys become notes */
 };
 
+/* Its name: workload=NAME of the overrides, the last one wins; else `workload`; "" for none. */
+const char *mr_workload_chosen(const struct mr_workload_request *req);
 /* Loads and resolves a workload. Strings live in the arena. Errors: MR_E_CONFIG with file:line as context, MR_E_LIMIT
  * for absurd files, -errno when the file cannot be read. */
 int mr_workload_resolve(const struct mr_workload_request *req, struct mr_arena *a, struct mr_workload **out,
@@ -332,6 +334,9 @@ json_t *mr_workload_to_json(const struct mr_workload *w);
  * again. Secrets and the x-millrace block are not in it. Keys that are missing have their defaults, and
  * so have words that only a plug-in knows. */
 int mr_workload_from_json(const json_t *config, struct mr_arena *a, struct mr_workload **out, struct mr_error *err);
+/* The value of a row in what mr_workload_to_json wrote, as the text that the row takes; false when it has none, or one
+ * longer than `cap`. */
+bool mr_workload_json_text(const struct mr_option *o, const json_t *value, char *out, size_t cap);
 /* The list as an array of texts. */
 json_t *mr_strings_to_json(const struct mr_strings *list);
 /* One value as text (secrets hidden) and its origin, e.g. "file unet3d.yaml:17"; for listings. */

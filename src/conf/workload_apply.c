@@ -5,6 +5,7 @@
 #include "base/common.h"
 #include "base/strbuf.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -23,8 +24,11 @@ int mr_workload_section_index(const char *path)
 struct mr_value_origin *mr_workload_origin(const struct mr_workload *w, const char *section, const char *key)
 {
     int i = mr_workload_section_index(section);
+    assert(i >= 0); /* callers name sections and keys that exist */
     const struct mr_option_table *t = mr_workload_sections[i].table;
-    return &w->origins[i][mr_option_find(t, key) - t->options];
+    const struct mr_option *o = mr_option_find(t, key);
+    assert(o);
+    return &w->origins[i][o - t->options];
 }
 
 bool mr_workload_is_set(const struct mr_workload *w, const char *section, const char *key)
@@ -66,7 +70,9 @@ void mr_apply_where(const struct mr_applier *ap, unsigned line)
 
 static void set_origin(struct mr_applier *ap, int section, const struct mr_option *o, unsigned line)
 {
+    assert(section >= 0 && section < MR_WORKLOAD_SECTIONS_MAX);
     const struct mr_option_table *t = mr_workload_sections[section].table;
+    assert(o >= t->options && mr_option_find(t, o->key) == o); /* each row has an origin of its own */
     ap->w->origins[section][o - t->options] =
         (struct mr_value_origin){.kind = ap->kind, .where = ap->where, .line = ap->kind == MR_ORIGIN_FILE ? line : 0};
 }

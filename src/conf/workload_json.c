@@ -123,8 +123,7 @@ json_t *mr_strings_to_json(const struct mr_strings *list)
     return j;
 }
 
-/* A value as the text that its option takes; false when it has none. */
-static bool value_text(const struct mr_option *o, const json_t *v, char *out, size_t cap)
+bool mr_workload_json_text(const struct mr_option *o, const json_t *v, char *out, size_t cap)
 {
     size_t n = 0, i;
     const json_t *item;
@@ -141,8 +140,11 @@ static bool value_text(const struct mr_option *o, const json_t *v, char *out, si
     n += (size_t)snprintf(out, cap, "[");
     json_array_foreach(v, i, item)
     {
-        char one[256];
-        if (json_is_array(item) || !value_text(o, item, one, sizeof one) || n + strlen(one) + 4 > cap)
+        char one[4096];
+        if (json_is_string(item) ? mr_option_quote(json_string_value(item), one, sizeof one) >= (int)sizeof one
+                                 : json_is_array(item) || !mr_workload_json_text(o, item, one, sizeof one))
+            return false;
+        if (n + strlen(one) + 4 > cap)
             return false;
         n += (size_t)snprintf(out + n, cap - n, "%s%s", i ? ", " : "", one);
     }
@@ -161,7 +163,7 @@ int mr_workload_from_json(const json_t *config, struct mr_arena *a, struct mr_wo
         for (const struct mr_option *o = t->options; !rc && o->key; o++) {
             snprintf(path, sizeof path, "%s%s%s", t->section, *t->section ? "." : "", o->key);
             const json_t *v = json_object_get(json_object_get(config, path), "value");
-            if (!v || (o->flags & MR_OPTF_SECRET) || !value_text(o, v, text, sizeof text))
+            if (!v || (o->flags & MR_OPTF_SECRET) || !mr_workload_json_text(o, v, text, sizeof text))
                 continue;
             rc = mr_option_parse(t, o, text, a, (char *)w + mr_workload_sections[s].offset, err);
             if (rc && o->type == MR_OPT_ENUM)

@@ -5,6 +5,7 @@
 #include "base/strbuf.h"
 #include "conf/option.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -133,6 +134,7 @@ static int add_anchor(struct loader *l, const yaml_char_t *name, struct mr_yaml_
 /* Every visit counts, so aliases of aliases reach the limit as copies would. */
 static int count(struct loader *l, unsigned weight, unsigned line)
 {
+    assert(l->nodes <= MR_YAML_MAX_NODES);
     if (weight > MR_YAML_MAX_NODES - l->nodes)
         return fail(l, MR_E_LIMIT, line, "the file has too many nodes (aliases counted in full); the limit is 200000",
                     NULL);

@@ -85,8 +85,8 @@ int mr_colbuild_add(struct mr_colbuild *b, uint64_t j, uint64_t value)
 
 int mr_colbuild_add_group(struct mr_colbuild *b, const struct mr_column *c)
 {
-    bool rule = c->encoding != MR_COL_PACKED;
-    uint64_t step = c->encoding == MR_COL_AFFINE && c->count > 1 ? c->step : 0;
+    bool rule = c->encoding != MR_COLUMN_PACKED;
+    uint64_t step = c->encoding == MR_COLUMN_AFFINE && c->count > 1 ? c->step : 0;
     if (rule && c->count && b->n == 0 && !b->raw) {
         b->base = c->base;
         b->step = step;
@@ -113,10 +113,10 @@ int mr_colbuild_add_group(struct mr_colbuild *b, const struct mr_column *c)
 
 void mr_colbuild_finish(struct mr_colbuild *b, struct mr_column *out)
 {
-    *out = (struct mr_column){.encoding = MR_COL_CONST, .count = b->n, .base = b->base};
+    *out = (struct mr_column){.encoding = MR_COLUMN_CONST, .count = b->n, .base = b->base};
     if (!b->raw) {
         if (b->step) {
-            out->encoding = MR_COL_AFFINE;
+            out->encoding = MR_COLUMN_AFFINE;
             out->step = b->step;
         }
         return;
@@ -126,7 +126,7 @@ void mr_colbuild_finish(struct mr_colbuild *b, struct mr_column *out)
         return;
     unsigned width = (unsigned)(64 - __builtin_clzll(b->max - b->min) + 7) / 8;
     assert(width <= b->raw_width); /* or writing would overtake reading below */
-    struct mr_column from = {.encoding = MR_COL_PACKED, .width = (uint8_t)b->raw_width, .data = b->values};
+    struct mr_column from = {.encoding = MR_COLUMN_PACKED, .width = (uint8_t)b->raw_width, .data = b->values};
     uint64_t min = b->min;
     for (uint64_t i = 0; i < b->n; i++) { /* in place: the write position never overtakes the read position */
         uint64_t v = mr_column_get(&from, i, 0) - min;
@@ -134,7 +134,7 @@ void mr_colbuild_finish(struct mr_colbuild *b, struct mr_column *out)
         for (unsigned k = 0; k < width; k++)
             p[k] = (uint8_t)(v >> (8 * k));
     }
-    out->encoding = MR_COL_PACKED;
+    out->encoding = MR_COLUMN_PACKED;
     out->width = (uint8_t)width;
     out->data = b->values;
     out->data_bytes = b->n * width;

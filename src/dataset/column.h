@@ -12,7 +12,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum mr_column_encoding { MR_COL_NONE, MR_COL_CONST, MR_COL_AFFINE, MR_COL_PACKED, MR_COL_BLOB, MR_COL_RANDOM };
+enum mr_column_encoding {
+    MR_COLUMN_NONE,
+    MR_COLUMN_CONST,
+    MR_COLUMN_AFFINE,
+    MR_COLUMN_PACKED,
+    MR_COLUMN_BLOB,
+    MR_COLUMN_RANDOM
+};
 
 struct mr_column {
     uint8_t encoding; /* enum mr_column_encoding */
@@ -27,8 +34,8 @@ struct mr_column {
 static inline uint64_t mr_column_get(const struct mr_column *c, uint64_t i, uint64_t j)
 {
     switch (c->encoding) {
-    case MR_COL_AFFINE: return c->base + c->step * j;
-    case MR_COL_PACKED: {
+    case MR_COLUMN_AFFINE: return c->base + c->step * j;
+    case MR_COLUMN_PACKED: {
         const uint8_t *p = c->data + i * c->width;
         uint64_t v = 0;
         for (unsigned b = 0; b < c->width; b++)

@@ -10,7 +10,7 @@
 #define PIECE (1u << 20)
 #define MAX_PENDING 64u
 
-struct mr_compare {
+struct mr_compare_shim {
     struct mr_store base;
     struct mr_store *real;
     struct mr_file_diff diff;
@@ -32,7 +32,7 @@ struct compare_object {
     char path[1024];
 };
 
-static void note(struct mr_compare *c, const struct mr_file_diff *d)
+static void note(struct mr_compare_shim *c, const struct mr_file_diff *d)
 {
     if (c->diff.kind == MR_DIFF_NONE)
         c->diff = *d;
@@ -41,7 +41,7 @@ static void note(struct mr_compare *c, const struct mr_file_diff *d)
 static int cmp_object_open(struct mr_store *s, const char *path, unsigned flags, struct mr_object **out,
                            struct mr_error *err)
 {
-    struct mr_compare *c = (struct mr_compare *)s;
+    struct mr_compare_shim *c = (struct mr_compare_shim *)s;
     struct compare_object *o = calloc(1, sizeof(*o));
     if (!o)
         return mr_error_set(err, -ENOMEM, "cannot compare '%s'", path);
@@ -66,7 +66,7 @@ static int cmp_object_open(struct mr_store *s, const char *path, unsigned flags,
 static int cmp_object_close(struct mr_object *base, struct mr_error *err)
 {
     struct compare_object *o = (struct compare_object *)base;
-    struct mr_compare *c = (struct mr_compare *)base->store;
+    struct mr_compare_shim *c = (struct mr_compare_shim *)base->store;
     uint64_t size = 0;
     int r = 0;
     if (o->real) {
@@ -128,7 +128,7 @@ static void compare_piece(struct compare_object *o, const uint8_t *want, const u
 static int64_t cmp_write(struct mr_object *base, const void *buf, size_t len, uint64_t offset, struct mr_error *err)
 {
     struct compare_object *o = (struct compare_object *)base;
-    struct mr_compare *c = (struct mr_compare *)base->store;
+    struct mr_compare_shim *c = (struct mr_compare_shim *)base->store;
     o->end = MR_MAX(o->end, offset + len);
     for (size_t done = 0; o->real && done < len;) {
         size_t n = MR_MIN(len - done, PIECE), got = 0;
@@ -177,12 +177,12 @@ static int refuse(struct mr_error *err)
 
 static int cmp_stat(struct mr_store *s, const char *path, struct mr_store_stat *out, struct mr_error *err)
 {
-    return mr_store_stat(((struct mr_compare *)s)->real, path, out, err);
+    return mr_store_stat(((struct mr_compare_shim *)s)->real, path, out, err);
 }
 
 static int cmp_list(struct mr_store *s, const char *path, mr_store_list_fn *fn, void *user, struct mr_error *err)
 {
-    struct mr_store *real = ((struct mr_compare *)s)->real;
+    struct mr_store *real = ((struct mr_compare_shim *)s)->real;
     return real->ops->list(real, path, fn, user, err);
 }
 
@@ -203,7 +203,7 @@ static int cmp_rename(struct mr_store *s, const char *from, const char *to, stru
 
 static int cmp_free_space(struct mr_store *s, const char *path, uint64_t *bytes, uint64_t *inodes, struct mr_error *err)
 {
-    struct mr_store *real = ((struct mr_compare *)s)->real;
+    struct mr_store *real = ((struct mr_compare_shim *)s)->real;
     return real->ops->free_space(real, path, bytes, inodes, err);
 }
 
@@ -308,9 +308,9 @@ static const struct mr_store_ops compare_ops = {
     .ioq_register = cmp_ioq_register,
 };
 
-int mr_compare_create(struct mr_store *real, struct mr_compare **out, struct mr_error *err)
+int mr_compare_create(struct mr_store *real, struct mr_compare_shim **out, struct mr_error *err)
 {
-    struct mr_compare *c = calloc(1, sizeof(*c));
+    struct mr_compare_shim *c = calloc(1, sizeof(*c));
     if (c)
         c->piece = malloc(PIECE);
     if (!c || !c->piece) {
@@ -323,7 +323,7 @@ int mr_compare_create(struct mr_store *real, struct mr_compare **out, struct mr_
     return 0;
 }
 
-void mr_compare_free(struct mr_compare *c)
+void mr_compare_free(struct mr_compare_shim *c)
 {
     if (!c)
         return;
@@ -331,12 +331,12 @@ void mr_compare_free(struct mr_compare *c)
     free(c);
 }
 
-struct mr_store *mr_compare_store(struct mr_compare *c)
+struct mr_store *mr_compare_store(struct mr_compare_shim *c)
 {
     return &c->base;
 }
 
-void mr_compare_take(struct mr_compare *c, struct mr_file_diff *out)
+void mr_compare_take(struct mr_compare_shim *c, struct mr_file_diff *out)
 {
     *out = c->diff;
     c->diff = (struct mr_file_diff){0};

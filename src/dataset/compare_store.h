@@ -17,12 +17,12 @@ struct mr_file_diff {
     char path[1024];     /* which file: a side-car may be the bad one */
 };
 
-struct mr_compare;
+struct mr_compare_shim;
 /* `real` is borrowed. */
-int mr_compare_create(struct mr_store *real, struct mr_compare **out, struct mr_error *err);
-void mr_compare_free(struct mr_compare *c);
-struct mr_store *mr_compare_store(struct mr_compare *c);
+int mr_compare_create(struct mr_store *real, struct mr_compare_shim **out, struct mr_error *err);
+void mr_compare_free(struct mr_compare_shim *c);
+struct mr_store *mr_compare_store(struct mr_compare_shim *c);
 /* The first difference since the last call, which is thereby forgotten. One thread at a time per mr_compare. */
-void mr_compare_take(struct mr_compare *c, struct mr_file_diff *out);
+void mr_compare_take(struct mr_compare_shim *c, struct mr_file_diff *out);
 
 #endif

@@ -53,9 +53,8 @@ struct mr_dataset_reader {
 
 static int open_source(struct mr_dataset_reader *r, unsigned open_flags, uint64_t open_files, struct mr_error *err)
 {
-    const struct mr_fetch_store_options o = {.open_flags = open_flags,
-                                             .open_files = MR_MAX(open_files, OPEN_FILES),
-                                             .cut = {&r->transfer_bytes, r->transfer_bytes > 0}};
+    const struct mr_fetch_store_options o = {
+        .open_flags = open_flags, .open_files = MR_MAX(open_files, OPEN_FILES), .transfer_bytes = r->transfer_bytes};
     struct mr_fetch_source *made;
     int rc = mr_fetch_store_create(r->ds, &o, &made, err);
     if (rc)

@@ -1,5 +1,5 @@
 /* Fetching: the one implementation of "get these ranges of this sample to this place", for the reader of a data set,
- * the loader's threads and its queue, and the access patterns.
+ * the loader's threads and its queue.
  *
  *   planner: sample -> ranges (the format's) -> reads (neighbours merged, whole blocks where asked) ─┐
  *                                                                                                    v
@@ -48,7 +48,6 @@ struct mr_fetch {
     struct mr_layout layout; /* borrowed from the manifest */
     enum mr_access access;   /* UNPACK: there are ranges, and no reads */
     bool verbatim;           /* the ranges are the payload */
-    bool overwrite; /* each piece goes to the start of the place: for who wants the calls, not the bytes. Only direct */
     unsigned n_ranges, n_reads, cap;
     struct mr_fetch_range *range;
     struct mr_fetch_read *read;
@@ -80,8 +79,6 @@ int mr_fetch_plan(struct mr_fetch_planner *p, uint64_t id, unsigned flags, struc
 /* 128 bits that stand for the stored bytes of all samples: of the manifest, and of whether checksums are among them
  * (flags: MR_DATASET_VERIFY, where the format has some). What is kept from run to run goes by it. */
 void mr_stored_key(const struct mr_dataset *ds, unsigned flags, uint8_t out[16]);
-/* The plan of a range of a file, whatever lies there. */
-int mr_fetch_plan_range(uint64_t file, uint64_t offset, uint64_t bytes, struct mr_fetch *out, struct mr_error *err);
 /* Closes up what lies between the ranges at `place` and says where they begin. */
 uint8_t *mr_fetch_collect(const struct mr_fetch *f, uint8_t *place);
 /* Copies the ranges from `place` to `to`, one behind the other. */
@@ -156,31 +153,11 @@ void mr_fetch_no_flush(struct mr_fetch_source *s);
 int mr_fetch_no_reap(struct mr_fetch_source *s, struct mr_fetch_job **done, struct mr_error *err);
 void mr_fetch_no_drain(struct mr_fetch_source *s, struct mr_fetch_job **done);
 
-/* Reads are cut into pieces of bytes[0], bytes[1], ... in turn, as another program would; n = 0: not at all. Borrowed.
- */
-struct mr_fetch_cut {
-    const uint64_t *bytes;
-    unsigned n;
-};
-/* The k-th piece of a read of which `left` bytes are left. */
-static inline uint64_t mr_fetch_cut_bytes(const struct mr_fetch_cut *c, uint64_t k, uint64_t left)
-{
-    return c->n ? MR_MIN(MR_MAX(c->bytes[k % c->n], 1u), left) : left;
-}
-uint64_t mr_fetch_cut_count(const struct mr_fetch_cut *c, uint64_t bytes); /* pieces of a read */
-uint64_t mr_fetch_cut_largest(const struct mr_fetch_cut *c, uint64_t bytes);
-
-/* Which files stay open after a read. */
-enum mr_fetch_keep { MR_FETCH_KEEP_SHARED /* those with several samples */, MR_FETCH_KEEP_ALL, MR_FETCH_KEEP_NONE };
-
 struct mr_fetch_store_options {
     struct mr_store *store; /* NULL: the data set's */
     unsigned open_flags;    /* MR_OBJ_DIRECT */
     uint64_t open_files;
-    enum mr_fetch_keep keep;
-    struct mr_fetch_cut cut;
-    bool (*over)(void *user); /* asked between pieces: true ends the read early; or NULL */
-    void *over_user;
+    uint64_t transfer_bytes;  /* reads are cut into pieces of it, as another program would; 0: not at all */
     unsigned depth;           /* of the queue; 0: there is none */
     bool scattered;           /* neighbours in the order lie in different files: one that is not open is not kept */
     bool stamps;              /* fill in submit_ns */

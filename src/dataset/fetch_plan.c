@@ -198,22 +198,6 @@ void mr_stored_key(const struct mr_dataset *ds, unsigned flags, uint8_t out[16])
     mr_manifest_hash(mr_dataset_manifest(ds), checked ? MR_DATASET_VERIFY : 0, out);
 }
 
-int mr_fetch_plan_range(uint64_t file, uint64_t offset, uint64_t bytes, struct mr_fetch *f, struct mr_error *err)
-{
-    int rc = reserve(f, 1, err);
-    if (rc)
-        return rc;
-    f->pos.file = file;
-    f->access = MR_ACCESS_RANGE;
-    f->verbatim = true;
-    f->n_ranges = 1;
-    f->n_reads = bytes > 0;
-    f->range[0] = (struct mr_fetch_range){.extent = {offset, bytes}};
-    f->read[0] = (struct mr_fetch_read){.from = offset, .to = offset + bytes, .wanted_to = offset + bytes};
-    f->length = f->room = bytes;
-    return 0;
-}
-
 uint8_t *mr_fetch_collect(const struct mr_fetch *f, uint8_t *place)
 {
     if (MR_LIKELY(f->n_ranges == 1))
@@ -241,24 +225,6 @@ void mr_fetch_copy(const struct mr_fetch *f, const uint8_t *place, uint8_t *to)
         memcpy(to, place + f->range[i].at, f->range[i].extent.length);
         to += f->range[i].extent.length;
     }
-}
-
-/* ---- pieces ---- */
-
-uint64_t mr_fetch_cut_count(const struct mr_fetch_cut *c, uint64_t bytes)
-{
-    uint64_t k = 0;
-    for (uint64_t at = 0; at < bytes; k++)
-        at += mr_fetch_cut_bytes(c, k, bytes - at);
-    return k;
-}
-
-uint64_t mr_fetch_cut_largest(const struct mr_fetch_cut *c, uint64_t bytes)
-{
-    uint64_t largest = 0;
-    for (unsigned k = 0; k < c->n; k++)
-        largest = MR_MAX(largest, c->bytes[k]);
-    return c->n ? MR_MIN(largest, bytes) : bytes;
 }
 
 /* ---- for sources ---- */

@@ -51,31 +51,22 @@ static struct store_source *self(struct mr_fetch_source *s)
 
 /* ---- direct calls ---- */
 
-/* One sample per file: opened for this read only, unless asked otherwise. */
+/* One sample per file: opened for this read only. */
 static bool keeps(const struct store_source *s, uint64_t file)
 {
     uint64_t first, n;
-    if (s->o.keep != MR_FETCH_KEEP_SHARED)
-        return s->o.keep == MR_FETCH_KEEP_ALL;
     mr_manifest_file_samples(mr_dataset_manifest(s->ds), file, &first, &n);
     return n > 1;
 }
 
 static int read_cut(struct store_source *s, struct mr_object *o, const struct mr_fetch_read *r, uint8_t *place,
-                    bool overwrite, struct mr_error *err)
+                    struct mr_error *err)
 {
-    uint64_t bytes = r->to - r->from;
+    uint64_t bytes = r->to - r->from, most = s->o.transfer_bytes ? s->o.transfer_bytes : bytes;
     int rc = 0;
-    if (MR_LIKELY(!s->o.cut.n && !s->o.over)) {
-        rc = mr_object_read(o, place + r->at, bytes, r->from, err);
-        s->base.read_bytes += rc ? 0 : bytes;
-        return rc;
-    }
-    for (uint64_t at = 0, k = 0; !rc && at < bytes; k++) {
-        uint64_t n = mr_fetch_cut_bytes(&s->o.cut, k, bytes - at);
-        if (s->o.over && s->o.over(s->o.over_user))
-            return 0;
-        rc = mr_object_read(o, overwrite ? place : place + r->at + at, n, r->from + at, err);
+    for (uint64_t at = 0; !rc && at < bytes;) {
+        uint64_t n = MR_MIN(most, bytes - at);
+        rc = mr_object_read(o, place + r->at + at, n, r->from + at, err);
         at += n;
         s->base.read_bytes += rc ? 0 : n;
     }
@@ -87,7 +78,7 @@ static int read_all(struct store_source *s, struct mr_object *o, const struct mr
 {
     int rc = 0;
     for (unsigned i = 0; !rc && i < f->n_reads; i++)
-        rc = read_cut(s, o, &f->read[i], place, f->overwrite, err);
+        rc = read_cut(s, o, &f->read[i], place, err);
     return rc;
 }
 
@@ -119,9 +110,8 @@ static int store_read(struct mr_fetch_source *base, const struct mr_fetch *f, vo
     if (rc)
         return rc;
     rc = read_all(s, o, f, place, err);
-    bool tell = !rc && s->o.keep == MR_FETCH_KEEP_NONE; /* who wants the calls wants to know; nothing can be lost */
-    int closed = mr_object_close(o, tell ? err : NULL);
-    return tell ? closed : rc;
+    mr_object_close(o, NULL); /* nothing can be lost */
+    return rc;
 }
 
 static int store_read_file(struct mr_fetch_source *base, uint64_t file, void *to, uint64_t bytes, struct mr_error *err)
@@ -153,7 +143,7 @@ static const void *store_borrow(struct mr_fetch_source *base, const struct mr_fe
 
 static uint64_t piece_bytes(const struct store_source *s)
 {
-    uint64_t t = s->o.cut.n ? s->o.cut.bytes[0] : 0;
+    uint64_t t = s->o.transfer_bytes;
     if (!t)
         return PIECE_MAX;
     return MR_MIN(s->o.open_flags & MR_OBJ_DIRECT ? MR_MAX(t / MR_FETCH_BLOCK * MR_FETCH_BLOCK, MR_FETCH_BLOCK) : t,
@@ -473,7 +463,7 @@ int mr_fetch_store_create(const struct mr_dataset *ds, const struct mr_fetch_sto
     s->o.store = o->store ? o->store : mr_dataset_store(ds);
     s->n_files = mr_manifest_get_info(mr_dataset_manifest(ds))->files;
     s->done_tail = &s->done;
-    s->plain = !o->cut.n && !o->over;
+    s->plain = !o->transfer_bytes;
     int rc = mr_file_cache_create(ds, s->o.store, o->open_flags, o->open_files, &s->cache, err);
     if (!rc && o->depth)
         rc = make_queue(s, err);

@@ -73,8 +73,8 @@ int mr_gen_parts_settle(const struct mr_gen_plan *p, struct mr_store *s, const c
 /* Does `c`, of the samples from number `first` of the file on, follow the rule? */
 static bool continues(const struct mr_column *rule, const struct mr_column *c, uint64_t first, uint64_t n)
 {
-    return c->encoding == rule->encoding && c->encoding != MR_COL_PACKED && c->count == n && c->step == rule->step &&
-           c->base == rule->base + (rule->encoding == MR_COL_AFFINE ? rule->step * first : 0);
+    return c->encoding == rule->encoding && c->encoding != MR_COLUMN_PACKED && c->count == n && c->step == rule->step &&
+           c->base == rule->base + (rule->encoding == MR_COLUMN_AFFINE ? rule->step * first : 0);
 }
 
 static int join(const struct mr_gen_plan *p, struct mr_journals *js, uint64_t file, struct mr_manifest_file *out,

@@ -317,13 +317,13 @@ static bool take_column(const uint8_t **p, const uint8_t *end, struct mr_column 
                             .step = mr_load_le64(b + 18),
                             .data = b + COLUMN_HEAD};
     *p += COLUMN_HEAD;
-    if (c->encoding == MR_COL_PACKED) {
+    if (c->encoding == MR_COLUMN_PACKED) {
         if (c->width < 1 || c->width > 8 || c->count > (uint64_t)(end - *p) / c->width)
             return false;
         c->data_bytes = c->count * c->width;
         *p += c->data_bytes;
     }
-    return c->encoding >= MR_COL_CONST && c->encoding <= MR_COL_PACKED;
+    return c->encoding >= MR_COLUMN_CONST && c->encoding <= MR_COLUMN_PACKED;
 }
 
 int mr_journals_get(struct mr_journals *js, uint64_t file, struct mr_manifest_file *out, struct mr_error *err)

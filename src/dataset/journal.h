@@ -1,5 +1,5 @@
 /* The journal of a generation in progress: which files are finished and where their samples lie. One file per process
- * in `<split>/.millrace-gen/`; bytes in doc/manifest.md. Invariants:
+ * in `<split>/.millrace-gen/`; bytes in doc/reference/manifest.md. Invariants:
  *   1. A record is written before its file gets its final name, so a final name with the recorded size is a finished
  *      file.
  *   2. Reading stops at the first record that is not whole: a torn tail loses at most files that have no final name

@@ -1,5 +1,5 @@
-/* Reading the manifest: see manifest.h and doc/manifest.md. The file is untrusted input. Invariants after a successful
- * parse:
+/* Reading the manifest: see manifest.h and doc/reference/manifest.md. The file is untrusted input. Invariants after a
+ * successful parse:
  *   1. every section's data lies inside the file and has the recorded checksum;
  *   2. every column that lookups need exists, has the right number of values, and PACKED data has count * width bytes;
  *   3. file_first starts at 0, ascends, ends at N (or k * (F - 1) < N <= k * F);
@@ -163,17 +163,18 @@ static int load_section(struct mr_manifest *m, uint64_t at, uint32_t *last_id, s
         .data_bytes = mr_load_le64(e + MRM_E_BYTES),
     };
     uint64_t offset = mr_load_le64(e + MRM_E_OFFSET), bytes = c.data_bytes;
-    if (c.encoding < MR_COL_CONST || c.encoding > MR_COL_RANDOM ||
-        (c.encoding == MR_COL_RANDOM && id != MRM_SAMPLE_LABEL))
-        return bad(m, err, MR_E_FORMAT, at + MRM_E_ENC, "encoding of a section", MR_COL_RANDOM, c.encoding);
-    bool has_data = c.encoding == MR_COL_PACKED || c.encoding == MR_COL_BLOB;
+    if (c.encoding < MR_COLUMN_CONST || c.encoding > MR_COLUMN_RANDOM ||
+        (c.encoding == MR_COLUMN_RANDOM && id != MRM_SAMPLE_LABEL))
+        return bad(m, err, MR_E_FORMAT, at + MRM_E_ENC, "encoding of a section", MR_COLUMN_RANDOM, c.encoding);
+    bool has_data = c.encoding == MR_COLUMN_PACKED || c.encoding == MR_COLUMN_BLOB;
     if (!has_data && bytes)
         return bad(m, err, MR_E_FORMAT, at + MRM_E_BYTES, "data of a section that needs none", 0, bytes);
     if (offset % MRM_ALIGN || offset > m->len || bytes > m->len - offset)
         return bad(m, err, MR_E_FORMAT, at + MRM_E_OFFSET, "a section ends beyond the file", m->len, offset + bytes);
-    if (c.encoding == MR_COL_PACKED && (c.width < 1 || c.width > 8 || c.count > m->len || bytes != c.count * c.width))
+    if (c.encoding == MR_COLUMN_PACKED &&
+        (c.width < 1 || c.width > 8 || c.count > m->len || bytes != c.count * c.width))
         return bad(m, err, MR_E_FORMAT, at + MRM_E_BYTES, "bytes of a packed column", c.count * c.width, bytes);
-    if (c.encoding == MR_COL_BLOB && c.count != bytes)
+    if (c.encoding == MR_COLUMN_BLOB && c.count != bytes)
         return bad(m, err, MR_E_FORMAT, at + MRM_E_BYTES, "bytes of a blob", c.count, bytes);
     c.data = m->data + offset;
     uint64_t want = mr_load_le64(e + MRM_E_CHECK), have = bytes ? XXH3_64bits(c.data, bytes) : 0;
@@ -189,7 +190,7 @@ static int load_section(struct mr_manifest *m, uint64_t at, uint32_t *last_id, s
 static int need(struct mr_manifest *m, unsigned id, bool blob, uint64_t count, struct mr_error *err)
 {
     const struct mr_column *c = &m->col[id];
-    if (c->encoding == MR_COL_NONE || (c->encoding == MR_COL_BLOB) != blob)
+    if (c->encoding == MR_COLUMN_NONE || (c->encoding == MR_COLUMN_BLOB) != blob)
         return mr_error_set(err, MR_E_FORMAT, "manifest '%s' is damaged: section '%s' is missing or of the wrong kind",
                             m->name, section_names[id]);
     if (!blob && c->count != count)
@@ -206,11 +207,11 @@ static int check_ascending(struct mr_manifest *m, unsigned id, uint64_t end, str
     const struct mr_column *c = &m->col[id];
     uint64_t n = c->count, previous = 0;
     bool ok = n > 0 && mr_column_get(c, 0, 0) == 0 && mr_column_get(c, n - 1, n - 1) == end;
-    if (ok && c->encoding == MR_COL_AFFINE) {
+    if (ok && c->encoding == MR_COLUMN_AFFINE) {
         uint64_t last;
         ok = !__builtin_mul_overflow(c->step, n - 1, &last) && last == end;
     }
-    for (uint64_t i = 0; ok && c->encoding == MR_COL_PACKED && i < n; i++) {
+    for (uint64_t i = 0; ok && c->encoding == MR_COLUMN_PACKED && i < n; i++) {
         uint64_t v = mr_column_get(c, i, i);
         ok = v >= previous && v <= end;
         previous = v;
@@ -224,7 +225,7 @@ static int check_ascending(struct mr_manifest *m, unsigned id, uint64_t end, str
 static int check_layout_numbers(struct mr_manifest *m, const struct mr_column *layout, struct mr_error *err)
 {
     uint64_t files = m->info.files;
-    if (layout->encoding == MR_COL_PACKED) {
+    if (layout->encoding == MR_COLUMN_PACKED) {
         for (uint64_t f = 0; f < files; f++)
             if (mr_column_get(layout, f, f) >= m->layouts)
                 return bad(m, err, MR_E_FORMAT, 0, "number of a layout", m->layouts, mr_column_get(layout, f, f));
@@ -233,7 +234,7 @@ static int check_layout_numbers(struct mr_manifest *m, const struct mr_column *l
     if (files == 0)
         return 0;
     __int128 last = layout->base;
-    if (layout->encoding == MR_COL_AFFINE)
+    if (layout->encoding == MR_COLUMN_AFFINE)
         last += (__int128)(int64_t)layout->step * (files - 1);
     if (layout->base >= m->layouts || last < 0 || last >= m->layouts)
         return bad(m, err, MR_E_FORMAT, 0, "number of a layout", m->layouts, (uint64_t)last);
@@ -275,7 +276,7 @@ static int load_template(struct mr_manifest *m, struct mr_error *err)
 {
     const struct mr_column *c = &m->col[MRM_NAME_TEMPLATE];
     struct mr_name_template *t = &m->tmpl;
-    if (c->encoding != MR_COL_BLOB || c->count < 24)
+    if (c->encoding != MR_COLUMN_BLOB || c->count < 24)
         return mr_error_set(err, MR_E_FORMAT, "manifest '%s' is damaged: no file names", m->name);
     t->subfolders = mr_load_le64(c->data);
     t->digits = mr_load_le32(c->data + 8);
@@ -296,7 +297,7 @@ static int load_template(struct mr_manifest *m, struct mr_error *err)
 
 static int load_names(struct mr_manifest *m, struct mr_error *err)
 {
-    if (m->col[MRM_NAME_DATA].encoding == MR_COL_NONE)
+    if (m->col[MRM_NAME_DATA].encoding == MR_COLUMN_NONE)
         return load_template(m, err);
     uint64_t blocks = m->info.files / MRM_NAMES_PER_BLOCK + (m->info.files % MRM_NAMES_PER_BLOCK != 0);
     int r;
@@ -308,9 +309,9 @@ static int load_names(struct mr_manifest *m, struct mr_error *err)
 static int load_classes(struct mr_manifest *m, struct mr_error *err)
 {
     const struct mr_column *c = &m->col[MRM_CLASS_NAMES];
-    if (c->encoding == MR_COL_NONE || c->count == 0)
+    if (c->encoding == MR_COLUMN_NONE || c->count == 0)
         return 0;
-    if (c->encoding != MR_COL_BLOB || c->data[c->count - 1] != 0)
+    if (c->encoding != MR_COLUMN_BLOB || c->data[c->count - 1] != 0)
         return mr_error_set(err, MR_E_FORMAT, "manifest '%s' is damaged: class names do not end", m->name);
     uint64_t n = 0;
     for (uint64_t i = 0; i < c->count; i++)
@@ -368,7 +369,7 @@ static int parse(struct mr_manifest *m, struct mr_error *err)
     m->spec = strndup((const char *)m->col[MRM_SPEC].data, m->col[MRM_SPEC].count);
     if (!m->spec)
         return mr_error_set(err, -ENOMEM, "cannot open manifest '%s'", m->name);
-    if (m->col[MRM_SAMPLE_LABEL].encoding == MR_COL_RANDOM)
+    if (m->col[MRM_SAMPLE_LABEL].encoding == MR_COLUMN_RANDOM)
         m->info.label_classes = m->col[MRM_SAMPLE_LABEL].step;
     return 0;
 }
@@ -536,7 +537,7 @@ int64_t mr_manifest_random_label(uint64_t seed, uint64_t sample, uint64_t classe
 static int64_t label_of(const struct mr_manifest *m, uint64_t id, uint64_t j)
 {
     const struct mr_column *c = &m->col[MRM_SAMPLE_LABEL];
-    if (c->encoding == MR_COL_RANDOM)
+    if (c->encoding == MR_COLUMN_RANDOM)
         return mr_manifest_random_label(m->info.seed, id, c->step);
     uint32_t v = (uint32_t)mr_column_get(c, id, j);
     return v == MR_LABEL_STORED_NONE ? MR_LABEL_NONE : (int64_t)(int32_t)v;

@@ -1,4 +1,5 @@
-/* The manifest in memory: reading (mapped, validated) and building. The bytes are described in doc/manifest.md.
+/* The manifest in memory: reading (mapped, validated) and building. The bytes are described in
+ * doc/reference/manifest.md.
  *
  * Reading: mr_manifest_open checks magic, version, lengths, every checksum and every index that a lookup follows
  * blindly; afterwards lookups are O(1) (O(log files) when files hold different numbers of samples) and check the rest
@@ -81,7 +82,8 @@ int mr_manifest_file_name(const struct mr_manifest *m, uint64_t file, char *out,
 uint64_t mr_manifest_find_file(const struct mr_manifest *m, const char *name);
 /* Name of a label, or NULL. */
 const char *mr_manifest_label_name(const struct mr_manifest *m, int64_t label);
-/* The columns as stored, for `millrace show`. section is the id of doc/manifest.md; encoding MR_COL_NONE when absent.
+/* The columns as stored, for `millrace show`. section is the id of doc/reference/manifest.md; encoding MR_COLUMN_NONE
+ * when absent.
  */
 const struct mr_column *mr_manifest_section(const struct mr_manifest *m, unsigned section);
 const char *mr_manifest_section_name(unsigned section);

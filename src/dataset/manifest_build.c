@@ -1,6 +1,7 @@
-/* Writing the manifest: see manifest.h and doc/manifest.md. Files arrive in order; their columns are appended to the
- * set's columns, which stay rules as long as the data are regular. Writing streams the sections to a temporary beside
- * the target, goes back for the header, syncs and renames: the target is the old file or the new one, never half. */
+/* Writing the manifest: see manifest.h and doc/reference/manifest.md. Files arrive in order; their columns are appended
+ * to the set's columns, which stay rules as long as the data are regular. Writing streams the sections to a temporary
+ * beside the target, goes back for the header, syncs and renames: the target is the old file or the new one, never
+ * half. */
 #include "base/common.h"
 #include "base/map.h"
 #include "base/rng.h"
@@ -167,7 +168,7 @@ static int add_name(struct mr_manifest_builder *b, const char *name, struct mr_e
 
 static void count_lengths(struct mr_manifest_info *i, const struct mr_column *c)
 {
-    bool constant = c->encoding == MR_COL_CONST;
+    bool constant = c->encoding == MR_COLUMN_CONST;
     for (uint64_t j = 0; j < c->count; j++) {
         uint64_t v = mr_column_get(c, j, j);
         i->sample_bytes += constant ? v * c->count : v;
@@ -243,7 +244,7 @@ static int put_section(struct sink *k, uint32_t id, const struct mr_column *c, s
 
 static int put_blob(struct sink *k, uint32_t id, const void *data, size_t len, struct mr_error *err)
 {
-    struct mr_column c = {.encoding = MR_COL_BLOB, .count = len, .data = data, .data_bytes = len};
+    struct mr_column c = {.encoding = MR_COLUMN_BLOB, .count = len, .data = data, .data_bytes = len};
     return put_section(k, id, &c, err);
 }
 
@@ -262,7 +263,7 @@ static int put_samples(struct mr_manifest_builder *b, struct sink *k, struct mr_
             return r;
     if (!b->info.label_classes)
         return put_built(k, MRM_SAMPLE_LABEL, &b->sample[MR_SC_LABEL], err);
-    struct mr_column c = {.encoding = MR_COL_RANDOM, .count = b->info.samples, .step = b->info.label_classes};
+    struct mr_column c = {.encoding = MR_COLUMN_RANDOM, .count = b->info.samples, .step = b->info.label_classes};
     return put_section(k, MRM_SAMPLE_LABEL, &c, err);
 }
 
@@ -273,7 +274,7 @@ static int put_files(struct mr_manifest_builder *b, struct sink *k, struct mr_er
     if (mr_colbuild_add(&b->first, b->info.files, b->info.samples) < 0)
         return mr_error_set(err, -ENOMEM, "cannot write the manifest");
     mr_colbuild_finish(&b->first, &first);
-    if (first.encoding == MR_COL_AFFINE && first.step)
+    if (first.encoding == MR_COLUMN_AFFINE && first.step)
         b->info.samples_per_file = first.step;
     else
         r = put_section(k, MRM_FILE_FIRST, &first, err);

@@ -1,4 +1,4 @@
-/* Offsets of the manifest's fields, shared by its reader and its writer; the table is doc/manifest.md. */
+/* Offsets of the manifest's fields, shared by its reader and its writer; the table is doc/reference/manifest.md. */
 #ifndef MR_DATASET_MANIFEST_BYTES_H
 #define MR_DATASET_MANIFEST_BYTES_H
 

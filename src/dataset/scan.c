@@ -193,12 +193,12 @@ static int add_one(struct scan *s, struct found *f, const char *name, struct mr_
     mr_sample_columns_finish(&f->columns, file.column);
     for (unsigned k = 0; k < MR_SC_COUNT; k++)
         if (f->columns.n == 0)
-            file.column[k] = (struct mr_column){.encoding = MR_COL_CONST};
+            file.column[k] = (struct mr_column){.encoding = MR_COLUMN_CONST};
     if (s->label_by_folder) {
         if ((r = label_of(s, name, &label, err)) < 0)
             return r;
         file.column[MR_SC_LABEL] =
-            (struct mr_column){.encoding = MR_COL_CONST, .count = f->columns.n, .base = (uint32_t)label};
+            (struct mr_column){.encoding = MR_COLUMN_CONST, .count = f->columns.n, .base = (uint32_t)label};
     }
     if ((r = mr_manifest_builder_add(s->builder, &file, err)) < 0)
         return r;

@@ -19,7 +19,7 @@
 struct thread_state {
     struct mr_dataset_reader *reader;
     struct mr_gen_scratch scratch;
-    struct mr_compare *compare;
+    struct mr_compare_shim *compare;
 };
 
 struct verify {
@@ -46,7 +46,7 @@ const char *mr_finding_kind_name(enum mr_finding_kind kind)
     return names[kind];
 }
 
-static void tell(struct verify *v, const struct mr_finding *f)
+static void tell(struct verify *v, const struct mr_damage *f)
 {
     atomic_fetch_add(f->kind == MR_FIND_UNREADABLE ? &v->unreadable : &v->wrong, 1);
     pthread_mutex_lock(&v->lock);
@@ -80,11 +80,11 @@ static bool check_stat(struct verify *v, uint64_t file, const char *path, bool t
         return r >= 0 && st.bytes == want && (!mtime || st.mtime_ns == mtime);
     if (r < 0) {
         bool gone = r == -ENOENT || r == -ENOTDIR;
-        tell(v, &(struct mr_finding){.kind = gone ? MR_FIND_MISSING : MR_FIND_UNREADABLE,
-                                     .path = path,
-                                     .sample = MR_NO_SAMPLE,
-                                     .want = want,
-                                     .text = gone ? "file is missing" : err.message});
+        tell(v, &(struct mr_damage){.kind = gone ? MR_FIND_MISSING : MR_FIND_UNREADABLE,
+                                    .path = path,
+                                    .sample = MR_NO_SAMPLE,
+                                    .want = want,
+                                    .text = gone ? "file is missing" : err.message});
         if (gone)
             atomic_fetch_add(&v->missing, 1);
         return false;
@@ -92,21 +92,21 @@ static bool check_stat(struct verify *v, uint64_t file, const char *path, bool t
     if (st.bytes != want) {
         snprintf(text, sizeof text, "wrong size: want %llu bytes, have %llu", (unsigned long long)want,
                  (unsigned long long)st.bytes);
-        tell(v, &(struct mr_finding){.kind = MR_FIND_SIZE,
-                                     .path = path,
-                                     .sample = MR_NO_SAMPLE,
-                                     .want = want,
-                                     .have = st.bytes,
-                                     .text = text});
+        tell(v, &(struct mr_damage){.kind = MR_FIND_SIZE,
+                                    .path = path,
+                                    .sample = MR_NO_SAMPLE,
+                                    .want = want,
+                                    .have = st.bytes,
+                                    .text = text});
         return false;
     }
     if (mtime && st.mtime_ns != mtime) {
-        tell(v, &(struct mr_finding){.kind = MR_FIND_MTIME,
-                                     .path = path,
-                                     .sample = MR_NO_SAMPLE,
-                                     .want = mtime,
-                                     .have = st.mtime_ns,
-                                     .text = "file was modified after it was scanned"});
+        tell(v, &(struct mr_damage){.kind = MR_FIND_MTIME,
+                                    .path = path,
+                                    .sample = MR_NO_SAMPLE,
+                                    .want = mtime,
+                                    .have = st.mtime_ns,
+                                    .text = "file was modified after it was scanned"});
         return false;
     }
     return true;
@@ -115,12 +115,12 @@ static bool check_stat(struct verify *v, uint64_t file, const char *path, bool t
 static void tell_diff(struct verify *v, uint64_t file, const char *path, const struct mr_file_diff *d)
 {
     char text[512];
-    struct mr_finding f = {.kind = MR_FIND_CONTENT,
-                           .path = d->path,
-                           .sample = MR_NO_SAMPLE,
-                           .want = d->want,
-                           .have = d->have,
-                           .text = text};
+    struct mr_damage f = {.kind = MR_FIND_CONTENT,
+                          .path = d->path,
+                          .sample = MR_NO_SAMPLE,
+                          .want = d->want,
+                          .have = d->have,
+                          .text = text};
     if (d->kind == MR_DIFF_MISSING) {
         f.kind = MR_FIND_MISSING;
         f.text = "file is missing";
@@ -161,10 +161,10 @@ static int check_bytes(struct verify *v, struct thread_state *t, uint64_t file, 
     if (r == MR_E_INTERRUPTED)
         return r;
     if (r < 0) {
-        tell(v, &(struct mr_finding){.kind = mr_is_storage_error(r) ? MR_FIND_UNREADABLE : MR_FIND_CONTENT,
-                                     .path = path,
-                                     .sample = MR_NO_SAMPLE,
-                                     .text = err->message});
+        tell(v, &(struct mr_damage){.kind = mr_is_storage_error(r) ? MR_FIND_UNREADABLE : MR_FIND_CONTENT,
+                                    .path = path,
+                                    .sample = MR_NO_SAMPLE,
+                                    .text = err->message});
         return 0;
     }
     atomic_fetch_add(&v->samples, samples);
@@ -209,13 +209,13 @@ static int check_samples(struct verify *v, struct thread_state *t, uint64_t file
         if (r >= 0)
             continue;
         bad++;
-        tell(v, &(struct mr_finding){.kind = mr_is_storage_error(r) ? MR_FIND_UNREADABLE : MR_FIND_SAMPLE,
-                                     .path = path,
-                                     .sample = id,
-                                     .has_offset = true,
-                                     .offset = p.ref.raw.offset,
-                                     .want = p.ref.raw.length,
-                                     .text = why.message});
+        tell(v, &(struct mr_damage){.kind = mr_is_storage_error(r) ? MR_FIND_UNREADABLE : MR_FIND_SAMPLE,
+                                    .path = path,
+                                    .sample = id,
+                                    .has_offset = true,
+                                    .offset = p.ref.raw.offset,
+                                    .want = p.ref.raw.length,
+                                    .text = why.message});
     }
     atomic_fetch_add(&v->bad_samples, bad);
     return bad == 0;
@@ -311,7 +311,7 @@ static int visit(void *user, unsigned thread, const char *name, struct mr_error 
         return 0; /* only files that another reader would take for samples of this set */
     mr_gen_path(mr_dataset_root(v->ds), name, path);
     atomic_fetch_add(&v->extra, 1);
-    tell(v, &(struct mr_finding){
+    tell(v, &(struct mr_damage){
                 .kind = MR_FIND_EXTRA, .path = path, .sample = MR_NO_SAMPLE, .text = "file is not in the manifest"});
     return 0;
 }

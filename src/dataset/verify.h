@@ -32,7 +32,7 @@ const char *mr_finding_kind_name(enum mr_finding_kind kind);
 
 #define MR_NO_SAMPLE UINT64_MAX
 
-struct mr_finding {
+struct mr_damage {
     enum mr_finding_kind kind;
     const char *path;
     uint64_t sample; /* or MR_NO_SAMPLE */
@@ -42,7 +42,7 @@ struct mr_finding {
     const char *text;    /* one sentence */
 };
 
-typedef void mr_finding_fn(void *user, const struct mr_finding *f);
+typedef void mr_finding_fn(void *user, const struct mr_damage *f);
 
 struct mr_verify_options {
     unsigned threads;

@@ -9,13 +9,12 @@
  *      ring, and readers drop the older copy (same process, thread, sequence). Memory is freed after that, and tail
  *      moves last (R6).
  *  C3. A ring file is removed only when its process is gone and everything in it is written. */
-#include "event/collect.h"
+#include "event/collect_internal.h"
 #include "base/process.h"
 #include "base/clock.h"
 #include "base/common.h"
 #include "base/vec.h"
 #include "event/mounts.h"
-#include "event/mrt_file.h"
 
 #include <assert.h>
 #include <dirent.h>
@@ -35,51 +34,6 @@
 #define FRESH_NS (10 * MR_NS_PER_S)    /* then blocks that are not full are written as well */
 #define GONE_RINGS 32                  /* rings of ended processes that may wait */
 #define ENDED_SLOTS 32                 /* slots of ended threads that may wait */
-
-struct ring {
-    struct mr_ring_header **segment;
-    char *name; /* file name of segment 0 without "0.ring" */
-    uint64_t key, strings_bytes, events, lost, mono0;
-    uint32_t pid, strings, segments;
-    uint64_t pid_space; /* that pid belongs to */
-    uint64_t heads;     /* records made so far, when last looked */
-    uint64_t gone_ns;
-    uint64_t exec_ns; /* since when it is in an exec, as far as we saw; 0 it is not */
-    bool described, counted, gone, finished;
-    bool left;    /* still running at the end */
-    bool foreign; /* its pid belongs to another namespace */
-};
-
-/* How much is left in the rings. */
-enum hurry {
-    WAIT,     /* all CPUs are busy */
-    IDLE_CPU, /* a CPU has nothing else to do */
-    CATCH_UP, /* whole blocks go to the file */
-    EVERYTHING,
-};
-
-struct mr_collector {
-    char *spool, *out;
-    struct mr_session *session;
-    struct mr_mrt_writer *writer;
-    struct ring *ring;
-    size_t rings, cap;
-    void *workspace;
-    uint8_t *buffer;
-    uint64_t max_bytes;
-    bool live, closing, tight;       /* tight: memory is given back */
-    bool has_events, mounts_written; /* of the file being written */
-
-    unsigned turns;  /* files begun anew */
-    uint64_t before; /* events that the collector had written which we go on for */
-    enum hurry hurry;
-    uint64_t scanned_ns, caught_up_ns, emptied_ns, weighed_ns;
-    unsigned ended, ended_before; /* slots of ended threads that wait, in this pass and in the one before */
-    uint64_t pid_space;
-    long cpus;
-    int load; /* /proc/loadavg */
-    struct mr_collect_stats stats;
-};
 
 static uint64_t ticks_now(const struct mr_ring_header *h)
 {
@@ -139,7 +93,7 @@ static struct mr_ring_header *map_segment(struct mr_collector *c, const char *st
     return h;
 }
 
-static int append(struct mr_collector *c, const uint8_t *block, size_t n, struct mr_error *err)
+int mr_collect_append(struct mr_collector *c, const uint8_t *block, size_t n, struct mr_error *err)
 {
     return n ? mr_mrt_writer_append(c->writer, block, n, err) : 0;
 }
@@ -155,7 +109,7 @@ static int write_mounts(struct mr_collector *c, uint64_t key, uint64_t now, stru
 {
     size_t n = c->mounts_written || !c->live ? 0 : mr_mounts_block(key, now, c->buffer);
     c->mounts_written = true;
-    return append(c, c->buffer, n, err);
+    return mr_collect_append(c, c->buffer, n, err);
 }
 
 static int describe(struct mr_collector *c, struct ring *r, struct mr_error *err)
@@ -175,7 +129,7 @@ static int describe(struct mr_collector *c, struct ring *r, struct mr_error *err
         r->counted = same_process(&c->ring[i], r) && c->ring[i].counted;
     c->stats.processes += !r->counted;
     r->counted = true;
-    int rc = append(c, c->buffer, mr_mrt_seal(c->buffer, &b), err);
+    int rc = mr_collect_append(c, c->buffer, mr_mrt_seal(c->buffer, &b), err);
     return rc ? rc : write_mounts(c, r->key, h->mono0, err);
 }
 
@@ -193,7 +147,7 @@ static int drain_strings(struct mr_collector *c, struct ring *r, struct mr_error
                                          MR_MRT_EVENTS_MAX, &bytes, &count);
         if (!count)
             break;
-        rc = append(c, c->buffer, n, err);
+        rc = mr_collect_append(c, c->buffer, n, err);
         r->strings_bytes += bytes;
         r->strings += count;
     }
@@ -202,13 +156,13 @@ static int drain_strings(struct mr_collector *c, struct ring *r, struct mr_error
 
 /* Size limit: two files of half the size take turns. True if a block of events of n bytes belongs in the next one; a
  * file whose names alone fill it gets one block all the same. */
-static bool is_full(const struct mr_collector *c, size_t n)
+bool mr_collect_is_full(const struct mr_collector *c, size_t n)
 {
     return c->max_bytes && c->has_events && mr_mrt_writer_bytes(c->writer) + n > c->max_bytes / 2;
 }
 
 /* The older file goes. Names are written again into the new one. */
-static int turn_over(struct mr_collector *c, struct mr_error *err)
+int mr_collect_turn_over(struct mr_collector *c, struct mr_error *err)
 {
     char old[4096];
     c->has_events = c->mounts_written = false;
@@ -266,13 +220,13 @@ static int drain_slot(struct mr_collector *c, struct ring *r, struct mr_slot *s,
         struct mr_mrt_block b;
         size_t n = mr_mrt_encode_events(c->workspace, s->cell, MR_RING_CELLS - 1, head, &carry, &cal, r->key, s->tid,
                                         (uint64_t)index << 48 | from, atomic_load(&s->lost), c->buffer, &b);
-        if (b.count && is_full(c, n)) {
-            rc = turn_over(c, err);
+        if (b.count && mr_collect_is_full(c, n)) {
+            rc = mr_collect_turn_over(c, err);
             rc = rc ? rc : drain_strings(c, r, err);
             continue;
         }
         assert(carry.at >= from); /* R2: written never moves back */
-        rc = b.count ? append(c, c->buffer, n, err) : 0;
+        rc = b.count ? mr_collect_append(c, c->buffer, n, err) : 0;
         if (rc == 0) {
             c->has_events |= b.count > 0;
             r->events += b.count;
@@ -337,7 +291,7 @@ static int drain_ring(struct mr_collector *c, struct ring *r, enum hurry hurry, 
 /* A process is gone when the kernel no longer knows it, when it is a zombie (except one whose first thread ended before
  * the others), or when it runs another image. In another pid namespace only the process itself can tell us; one that
  * was killed there counts as running. */
-static bool process_gone(const struct ring *r)
+bool mr_collect_process_gone(const struct ring *r)
 {
     if (r->foreign) {
         uint32_t state = atomic_load(&r->segment[0]->state);
@@ -409,7 +363,7 @@ static int drain_exec(struct mr_collector *c, struct ring *r, struct mr_error *e
             size_t n = mr_mrt_encode_records(c->workspace, &s->exec, 1, &cal, r->key, s->tid,
                                              (uint64_t)(g * MR_RING_SLOTS + i) << 48 | atomic_load(&s->head),
                                              atomic_load(&s->lost), c->buffer, &taken, &b);
-            rc = append(c, c->buffer, n, err);
+            rc = mr_collect_append(c, c->buffer, n, err);
             c->has_events = true;
             r->events++;
         }
@@ -433,8 +387,8 @@ static int finish_ring(struct mr_collector *c, struct ring *r, enum mr_mrt_how h
     c->stats.events += r->events;
     c->stats.unnamed += atomic_load(&r->segment[0]->strings_full);
     c->stats.killed += how == MR_HOW_KILLED;
-    rc = append(c, c->buffer, mr_mrt_encode_end(r->key, how, threads, r->events, lost, mr_now_ns(), skipped, c->buffer),
-                err);
+    rc = mr_collect_append(
+        c, c->buffer, mr_mrt_encode_end(r->key, how, threads, r->events, lost, mr_now_ns(), skipped, c->buffer), err);
     assert(!r->finished && how != 0); /* C3: a ring ends once, and says how */
     r->finished = true;
     if (rc == 0)
@@ -591,7 +545,7 @@ int mr_collector_poll(struct mr_collector *c, bool *busy, struct mr_error *err)
             r->exec_ns = c->closing ? 1 : now;
         /* Asked before draining: what a process wrote before it was seen gone is then certainly drained. */
         if (look && !r->gone && (c->closing || !has_recorded(r)))
-            r->gone = process_gone(r);
+            r->gone = mr_collect_process_gone(r);
         if (r->gone && !r->gone_ns)
             r->gone_ns = now;
         if (r->gone && (hurry > WAIT || waiting > GONE_RINGS || now - r->gone_ns > MR_NS_PER_S))
@@ -613,125 +567,8 @@ unsigned mr_collector_running(struct mr_collector *c)
 {
     unsigned n = 0;
     for (size_t i = 0; i < c->rings; i++)
-        n += !c->ring[i].finished && !c->ring[i].gone && !process_gone(&c->ring[i]);
+        n += !c->ring[i].finished && !c->ring[i].gone && !mr_collect_process_gone(&c->ring[i]);
     return n;
-}
-
-static bool knows(const struct mr_collector *c, uint64_t key)
-{
-    for (size_t i = 0; i < c->rings; i++)
-        if (c->ring[i].key == key)
-            return true;
-    return false;
-}
-
-static size_t block_bytes(const struct mr_mrt_view *v)
-{
-    return MR_ALIGN_UP(MR_MRT_HEADER + (size_t)v->head.payload_bytes, 8);
-}
-
-/* Writes the blocks before view n that later events of the file refer to once more. */
-static int append_names(struct mr_collector *c, const uint8_t *data, const struct mr_mrt_scan *scan, size_t n,
-                        struct mr_error *err)
-{
-    int rc = 0;
-    for (size_t i = 0; i < n && rc == 0; i++)
-        if (scan->view[i].head.type != MR_MRT_EVENTS)
-            rc = append(c, data + scan->view[i].offset, block_bytes(&scan->view[i]), err);
-    return rc;
-}
-
-/* Whether the thread's next block in the file takes this one's place. */
-static bool is_replaced(const struct mr_mrt_scan *scan, size_t i)
-{
-    const struct mr_mrt_block *b = &scan->view[i].head;
-    for (size_t k = i + 1; b->type == MR_MRT_EVENTS && k < scan->views; k++) {
-        const struct mr_mrt_block *next = &scan->view[k].head;
-        if (next->type == MR_MRT_EVENTS && next->key == b->key && next->tid == b->tid)
-            return next->sequence == b->sequence;
-    }
-    return false;
-}
-
-/* Joins a .mrt file that a process wrote itself (pressure, or no collector). */
-static int join_file(struct mr_collector *c, const char *path, bool count, struct mr_error *err)
-{
-    uint64_t joined = 0;
-    struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0 || fstat(fd, &st) < 0 || st.st_size < (off_t)MR_MRT_HEADER) {
-        if (fd >= 0)
-            close(fd);
-        /* Killed between making the file and writing to it. A process that is alive may be about to write. */
-        const char *name = strrchr(path, '/');
-        if (fd >= 0 && name && kill((pid_t)strtol(name + 1, NULL, 10), 0) < 0 && errno == ESRCH)
-            unlink(path);
-        return 0;
-    }
-    size_t len = (size_t)st.st_size;
-    const uint8_t *data = mmap(NULL, len, PROT_READ, MAP_PRIVATE, fd, 0);
-    close(fd);
-    if (data == MAP_FAILED)
-        return mr_error_set(err, -errno, "cannot map '%s'", path);
-    struct mr_mrt_scan scan = {0};
-    size_t name_len = strlen(path);
-    bool is_older =
-        name_len > 6 && !strcmp(path + name_len - 6, ".1.mrt"); /* of the two of a process with a size limit */
-    int rc = mr_mrt_scan(data, len, true, path, &scan, err);
-    for (size_t i = 0; i < scan.views && rc == 0; i++) {
-        const struct mr_mrt_view *v = &scan.view[i];
-        bool events = v->head.type == MR_MRT_EVENTS;
-        if (is_replaced(&scan, i))
-            continue;
-        if (count && events && is_full(c, block_bytes(v))) {
-            rc = turn_over(c, err);
-            rc = rc ? rc : append_names(c, data, &scan, i, err);
-        }
-        rc = rc ? rc : append(c, data + v->offset, block_bytes(v), err);
-        c->has_events |= events;
-        joined += events ? v->head.count : 0;
-        if (!c->live && v->head.type == MR_MRT_PROCESS && !knows(c, v->head.key) &&
-            !is_older) /* page faults are no process of ours */
-            c->stats.processes++;
-    }
-    if (count) {
-        c->stats.events += joined;
-        c->session->recorded += joined;
-    }
-    mr_mrt_scan_done(&scan);
-    munmap((void *)data, len);
-    if (rc == 0)
-        unlink(path);
-    return rc;
-}
-
-/* Whether the process that writes this file goes on: taken away, the file would have no beginning when it is written to
- * again. */
-static bool is_in_use(const struct mr_collector *c, const char *name)
-{
-    for (size_t i = 0; i < c->rings; i++) {
-        const struct ring *r = &c->ring[i];
-        if (!strncmp(r->name, name, strlen(r->name)))
-            return r->left || (!r->finished && !r->gone && !process_gone(r));
-    }
-    return false;
-}
-
-static int join_files(struct mr_collector *c, struct mr_error *err)
-{
-    DIR *d = opendir(c->spool);
-    int rc = 0;
-    if (!d)
-        return mr_error_set(err, -errno, "cannot read the spool folder '%s'", c->spool);
-    for (struct dirent *e; rc == 0 && (e = readdir(d));) {
-        char path[4096];
-        size_t n = strlen(e->d_name);
-        snprintf(path, sizeof(path), "%s/%s", c->spool, e->d_name);
-        if (n > 4 && !strcmp(e->d_name + n - 4, ".mrt") && strcmp(path, c->out) != 0 && !is_in_use(c, e->d_name))
-            rc = join_file(c, path, true, err);
-    }
-    closedir(d);
-    return rc;
 }
 
 static int make_session(struct mr_collector *c, struct mr_error *err)
@@ -840,7 +677,7 @@ int mr_collector_close(struct mr_collector *c, struct mr_collect_stats *stats, s
     if (!c)
         return 0;
     c->closing = true;
-    int rc = c->max_bytes ? join_files(c, err)
+    int rc = c->max_bytes ? mr_collect_join_files(c, err)
                           : 0; /* what processes wrote themselves is older than what is left in the rings */
     rc = rc ? rc : mr_collector_poll(c, &busy, err);
     atomic_store(&c->session->collecting, 0); /* whoever still runs drains itself from here on */
@@ -850,16 +687,16 @@ int mr_collector_close(struct mr_collector *c, struct mr_collect_stats *stats, s
             c->ring[i].left = true;
             rc = finish_ring(c, &c->ring[i], MR_HOW_RUNNING, err);
         }
-    rc = rc ? rc : join_files(c, err);
+    rc = rc ? rc : mr_collect_join_files(c, err);
     if (rc == 0 && c->turns) {
         char old[4096];
         snprintf(old, sizeof(old), "%s.1", c->out);
-        rc = join_file(c, old, false, err);
+        rc = mr_collect_join_file(c, old, false, err);
     }
     if (rc == 0 && c->stats.dropped) /* whole processes may be gone, and what they have recorded with them */
-        rc = append(c, c->buffer,
-                    mr_mrt_encode_end(0, MR_HOW_EXIT, 0, c->before + c->stats.events, 0, mr_now_ns(), NULL, c->buffer),
-                    err);
+        rc = mr_collect_append(
+            c, c->buffer,
+            mr_mrt_encode_end(0, MR_HOW_EXIT, 0, c->before + c->stats.events, 0, mr_now_ns(), NULL, c->buffer), err);
     struct mr_error second;
     int closed = mr_mrt_writer_close(c->writer, rc ? &second : err);
     c->stats.bytes = 0;

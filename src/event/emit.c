@@ -18,8 +18,10 @@ struct mr_events {
     struct mr_mrt_sink *sink;
     struct mr_events_file *file;
     struct mr_emit_tracer *tracer; /* instead of file and sink */
-    enum mr_event_level level;
+    enum mr_event_level level, lowest;
+    bool is_view; /* the tracer is another's */
     uint32_t rank;
+    uint32_t lane; /* mr_events_set_lane */
 };
 
 struct mr_events_file {
@@ -45,7 +47,7 @@ const char *mr_span_name(enum mr_span what, const char **category)
 
 bool mr_events_want(const struct mr_events *e, enum mr_event_level level)
 {
-    return e && level <= e->level;
+    return e && level <= e->level && level >= e->lowest;
 }
 
 /* Written out: this is on the path of every sample. */
@@ -71,7 +73,8 @@ static void put(struct mr_events *e, enum mr_span what, uint64_t start_ns, uint6
                                 .kind = end_ns > start_ns ? MR_EV_REGION : MR_EV_INSTANT,
                                 .path_id = e->file->site[what],
                                 .result = value,
-                                .rank = e->rank};
+                                .rank = e->rank,
+                                .tid = e->lane};
     mr_mrt_sink_emit_args(e->sink, &ev, arg, args);
 }
 
@@ -118,6 +121,7 @@ static void calls_emit(struct mr_event_sink *s, const struct mr_event *call)
     const struct mr_events *e = (const struct mr_events *)s;
     struct mr_event ours = *call;
     ours.rank = e->rank;
+    ours.tid = e->lane;
     mr_mrt_sink_emit_args(e->sink, &ours, NULL, 0);
 }
 
@@ -139,9 +143,20 @@ struct mr_events *mr_events_of_tracer(enum mr_event_level level)
     return e;
 }
 
+struct mr_events *mr_events_without_steps(const struct mr_events *e)
+{
+    struct mr_events *view = malloc(sizeof(*view));
+    if (!view)
+        return NULL;
+    *view = *e;
+    view->lowest = MR_LEVEL_SAMPLE;
+    view->is_view = true;
+    return view;
+}
+
 void mr_events_release(struct mr_events *e)
 {
-    if (e)
+    if (e && !e->is_view)
         mr_emit_tracer_free(e->tracer);
     free(e);
 }
@@ -187,6 +202,21 @@ int mr_events_open_threads(const char *path, enum mr_event_level level, uint32_t
     struct mr_mrt_sink *sink;
     int rc = mr_mrt_sink_open_ranks(path, world, &sink, err);
     return rc ? rc : make_file(sink, level, 0, world, out, err);
+}
+
+int mr_events_open_virtual(const char *path, enum mr_event_level level, uint32_t world, struct mr_events_file **out,
+                           struct mr_error *err)
+{
+    struct mr_mrt_sink *sink;
+    const struct mr_mrt_sim ranks = {.world = world, .ranks_per_node = 1, .program = "sim"};
+    int rc = mr_mrt_sink_open_sim(path, &ranks, &sink, err);
+    return rc ? rc : make_file(sink, level, 0, world, out, err);
+}
+
+void mr_events_set_lane(struct mr_events *e, uint32_t lane)
+{
+    if (e)
+        e->lane = lane;
 }
 
 struct mr_events *mr_events_of(struct mr_events_file *f, uint32_t index)

@@ -7,7 +7,8 @@
  *
  * A span has a site of a fixed category and name (the table below), a start and an end on the monotonic clock, a value
  * (bytes unless the table says otherwise) and where in the training it belongs. The rank is that of the struct
- * mr_events. An instant has start == end. To add a span: a row at the end of the table, its meaning in doc/events.md.
+ * mr_events. An instant has start == end. To add a span: a row at the end of the table, its meaning in
+ * doc/internals/events.md.
  *
  * Threads: any thread may emit; each has a buffer of its own, no lock is taken until it is full. Every function accepts
  * NULL events and does nothing: producers need no `if`. Cost: see bench/RESULTS.md (event cost). */
@@ -103,7 +104,10 @@ const char *mr_span_name(enum mr_span what, const char **category);
 /* Events that go to the tracer in this process (`millrace trace`), with a number of their own as argument "loader";
  * NULL where there is no tracer. Calls are the tracer's business. */
 struct mr_events *mr_events_of_tracer(enum mr_event_level level);
-void mr_events_release(struct mr_events *e); /* of the function above; accepts NULL */
+/* The same events but for those of level STEP: for work that no step of this rank waits for. Valid as long as `e` is;
+ * NULL when memory is short. */
+struct mr_events *mr_events_without_steps(const struct mr_events *e);
+void mr_events_release(struct mr_events *e); /* of the functions above; accepts NULL */
 
 /* ---- for who starts the run ---- */
 
@@ -115,6 +119,13 @@ int mr_events_open(const char *path, enum mr_event_level level, uint32_t rank, u
                    struct mr_events_file **out, struct mr_error *err);
 int mr_events_open_threads(const char *path, enum mr_event_level level, uint32_t world, struct mr_events_file **out,
                            struct mr_error *err);
+/* The ranks of a simulated job, one per node, on a virtual clock that starts at 0: the times of events are the
+ * caller's. One thread emits for all of them. */
+int mr_events_open_virtual(const char *path, enum mr_event_level level, uint32_t world, struct mr_events_file **out,
+                           struct mr_error *err);
+/* On the virtual clock: the thread of the rank that does what is emitted from now on, calls included; 0 at first. On
+ * the real clock it is the calling thread, and this does nothing. */
+void mr_events_set_lane(struct mr_events *e, uint32_t lane);
 /* The events of the process's only rank (index 0), or of rank `index`. Borrowed. */
 struct mr_events *mr_events_of(struct mr_events_file *f, uint32_t index);
 /* Nobody may emit any more; with `left_behind` somebody might, and memory stays allocated. Accepts NULL. */

@@ -1,5 +1,5 @@
 /* The table of mounts in a trace: which file system a path lies on. A block MR_MRT_MOUNTS holds that of the machine of
- * its process (doc/trace-format.md). Encoding is malloc-free: the preload library does it as well. */
+ * its process (doc/reference/trace-format.md). Encoding is malloc-free: the preload library does it as well. */
 #ifndef MR_EVENT_MOUNTS_H
 #define MR_EVENT_MOUNTS_H
 

@@ -1,5 +1,5 @@
-/* The .mrt container: numbers of doc/trace-format.md and the encoder of blocks. The encoder is part of the preload
- * library: no malloc, no stdio, no system call; all memory comes from the caller. */
+/* The .mrt container: numbers of doc/reference/trace-format.md and the encoder of blocks. The encoder is part of the
+ * preload library: no malloc, no stdio, no system call; all memory comes from the caller. */
 #ifndef MR_EVENT_MRT_H
 #define MR_EVENT_MRT_H
 

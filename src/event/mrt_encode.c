@@ -23,7 +23,8 @@
     24u /* events and arguments beyond a block that need no block of their own; the last event may bring 40 more */
 #define ZSTD_BYTES (1u << 20)
 #define STRINGS_BYTES                                                                                                  \
-    (128 << 10) /* a block of names ends with the one that passes this; packing needs not more workspace than planes   \
+    (128                                                                                                               \
+     << 10) /* a block of names ends with the one that passes this; packing needs not more workspace than planes   \
                  */
 
 struct workspace {

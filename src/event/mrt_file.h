@@ -83,6 +83,7 @@ struct mr_mrt_aggregate {
 struct mr_mrt_sizes {
     uint64_t min, max, bin[10]; /* bins as in mr_tally_bin */
 };
+/* Functions that are NULL are not called. */
 struct mr_mrt_visitor {
     void (*function)(void *user, const struct mr_mrt_aggregate *a);
     /* Of the function before: its durations by bucket (< MR_HIST_BUCKETS); its sizes one by one, or a summary and

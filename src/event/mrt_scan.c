@@ -410,7 +410,7 @@ static void visit_histogram(struct cursor *c, bucket_fn *fn, void *user)
     for (uint64_t pairs = next_varint(c); pairs && !c->cut; pairs--) {
         uint64_t step = next_varint(c), count = next_varint(c);
         c->cut |= step >= MR_HIST_BUCKETS || (bucket += step) >= MR_HIST_BUCKETS;
-        if (!c->cut)
+        if (!c->cut && fn)
             fn(user, (unsigned)bucket, count);
     }
 }
@@ -430,13 +430,14 @@ static void visit_function(struct cursor *c, const struct mr_mrt_visitor *how, v
                                        .dur_max = f[7]};
     if (c->cut)
         return;
-    how->function(user, &a);
+    if (how->function)
+        how->function(user, &a);
     visit_histogram(c, how->duration, user);
     uint64_t listed = next_varint(c), size = 0;
     for (uint64_t i = 1; i < listed && !c->cut; i++) {
         size += next_varint(c);
         uint64_t count = next_varint(c);
-        if (!c->cut)
+        if (!c->cut && how->size)
             how->size(user, size, count);
     }
     if (listed || c->cut)
@@ -445,7 +446,7 @@ static void visit_function(struct cursor *c, const struct mr_mrt_visitor *how, v
     s.max = next_varint(c);
     for (int b = 0; b < MR_TALLY_BINS; b++)
         s.bin[b] = next_varint(c);
-    if (!c->cut)
+    if (!c->cut && how->sizes)
         how->sizes(user, &s);
     visit_histogram(c, how->size_bucket, user);
 }
@@ -462,7 +463,7 @@ static bool visit_files(struct cursor *c, const struct mr_mrt_visitor *how, void
         r.read_bytes = next_varint(c);
         r.written_bytes = next_varint(c);
         r.dur_ns = next_varint(c);
-        if (!c->cut)
+        if (!c->cut && how->file)
             how->file(user, &r);
     }
     return listed;

@@ -1,16 +1,13 @@
 /* An event sink that writes a .mrt file: how the loader, the store's trace shim, the trainer and the simulator get the
  * same traces as `millrace trace`, and with them `millrace report` and `millrace export`.
  *
- * A simulator does this:
+ * Programs of our own emit through event/emit.h, which knows the sites; this is for who has others:
  *
- *     mr_mrt_sink_open_sim("sim.mrt", &(struct mr_mrt_sim){.world = ranks, .ranks_per_node = 4, .program = "sim"},
- * &sink, err); struct mr_event_sink *s = mr_mrt_sink_get(sink); uint32_t file = s->intern(s, "/data/train-0001.npz"),
- * step = mr_mrt_sink_key(sink, "step"); uint32_t compute = mr_mrt_sink_site(sink, "compute", "forward"), fetch =
- * mr_mrt_sink_site(sink, "loader", "fetch"); s->emit(s, &(struct mr_event){.kind = MR_EV_READ, .rank = r, .tid = 1,
- * .start_ns = t, .dur_ns = d, .path_id = file, .offset = o, .result = n}); mr_mrt_sink_emit_args(sink, &(struct
- * mr_event){.kind = MR_EV_REGION, .rank = r, .start_ns = t, .dur_ns = d, .path_id = compute},
- *                           &(struct mr_mrt_arg){step, 17}, 1);
- *     mr_mrt_sink_close(sink, err);
+ *     struct mr_event_sink *s = mr_mrt_sink_get(sink);
+ *     uint32_t file = s->intern(s, "/data/train-0001.npz"), site = mr_mrt_sink_site(sink, "compute", "forward");
+ *     s->emit(s, &(struct mr_event){.kind = MR_EV_READ, .start_ns = t, .dur_ns = d, .path_id = file, .result = n});
+ *     mr_mrt_sink_emit_args(sink, &(struct mr_event){.kind = MR_EV_REGION, .start_ns = t, .dur_ns = d, .path_id = site},
+ *                           &(struct mr_mrt_arg){mr_mrt_sink_key(sink, "step"), 17}, 1);
  *
  * Rules
  *  - path_id of an event comes from intern (files) or mr_mrt_sink_site (kinds REGION and INSTANT) of the same sink; 0

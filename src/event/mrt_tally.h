@@ -1,7 +1,7 @@
 /* What an events block says about itself before its columns: per function counts, times and sizes, per file calls and
- * bytes. Filled while records are unpacked, written as the block's aggregates (doc/trace-format.md). Part of the
- * preload library: no malloc, no libc beyond memcpy; a tally lives in zeroed memory and mr_tally_put leaves it zeroed,
- * apart from numbers that count what is used.
+ * bytes. Filled while records are unpacked, written as the block's aggregates (doc/reference/trace-format.md). Part of
+ * the preload library: no malloc, no libc beyond memcpy; a tally lives in zeroed memory and mr_tally_put leaves it
+ * zeroed, apart from numbers that count what is used.
  *
  * Limits: a block with more than MR_TALLY_FUNCTIONS functions has no aggregates; one with more than MR_TALLY_FILES
  * files lists no files; a function with more than MR_TALLY_SIZES different sizes has a histogram of them. Readers

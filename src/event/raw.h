@@ -2,7 +2,7 @@
  * takes four cells of 8 bytes; one like the record before it, which most reads and writes are, takes two
  * (MR_RAW_REPEAT), or one if it also comes soon after, is short, and not far from it in the file (MR_RAW_SHORT). Only
  * the preload library writes records; only the collector, `millrace recover` or the library itself (when nobody drains)
- * reads them. Layout in doc/trace-format.md; private to one version on one machine.
+ * reads them. Layout in doc/reference/trace-format.md; private to one version on one machine.
  *
  * Invariants
  *  R1. A slot has one writer, its thread. head is stored (release) after the records it covers. Positions count cells.

@@ -55,10 +55,16 @@ struct look {
     bool found;
 };
 
+/* A barrier that nobody had to wait in is an instant. */
+static bool is_span(unsigned call)
+{
+    return call == MR_CALL_region || call == MR_CALL_instant;
+}
+
 static void look_at(void *user, const struct mr_mrt_aggregate *a)
 {
     struct look *l = user;
-    l->found |= a->call == MR_CALL_region && a->site < l->sites && l->site[a->site];
+    l->found |= is_span(a->call) && a->site < l->sites && l->site[a->site];
 }
 
 /* Whether a block has barriers: it says so itself, unless it is imported or older. */
@@ -77,7 +83,7 @@ static int read_chunk(const struct mr_trace *t, size_t chunk, const bool *site, 
 {
     int rc = mr_trace_read(t, chunk, MR_WANT_TIME | MR_WANT_CALL | MR_WANT_FILE, b, err);
     for (uint32_t i = 0; !rc && i < b->count && to->end.n < BARRIERS_MOST; i++) {
-        if (b->c.call[i] != MR_CALL_region || b->c.file[i] >= b->process->strings || !site[b->c.file[i]])
+        if (!is_span(b->c.call[i]) || b->c.file[i] >= b->process->strings || !site[b->c.file[i]])
             continue;
         uint64_t *end = MR_VEC_ADD(&to->end);
         if (!end)
@@ -221,25 +227,18 @@ static int align(struct mr_trace *t, const struct host *host, size_t hosts, stru
                              "the clocks of %zu of %zu hosts are taken as recorded: they share no barrier to compare "
                              "them by",
                              base == t->nodes ? hosts : hosts - aligned, hosts);
+    if (!(most > 0 || worst > 0)) /* one clock, as that of a simulation */
+        return 0;
     return mr_trace_note(t, false, err,
                          "the clocks of %zu hosts were aligned by the ends of %zu barriers: up to %.3g us apart, "
                          "%.3g us uncertain",
                          hosts, host[base].n, most / 1e3, worst / 1e3);
 }
 
-/* Simulated hosts have one clock. */
-static bool is_simulated(const struct mr_trace *t)
-{
-    for (size_t p = 0; p < t->processes; p++)
-        if (t->process[p].exe.len == 3 && !memcmp(t->process[p].exe.text, "sim", 3))
-            return true;
-    return false;
-}
-
 int mr_clock_align(struct mr_trace *t, struct mr_error *err)
 {
     size_t hosts = hosts_with_events(t);
-    if (hosts < 2 || is_simulated(t))
+    if (hosts < 2)
         return 0;
     struct ends *of = calloc(t->processes + 1, sizeof(*of));
     struct host *host = calloc(t->nodes + 1, sizeof(*host));

@@ -10,7 +10,7 @@
 #ifndef MR_EXPLAIN_CLOCK_ALIGN_H
 #define MR_EXPLAIN_CLOCK_ALIGN_H
 
-#include "event/trace_read.h"
+#include "import/trace_read.h"
 
 /* Of a finished trace, before anybody reads events; traces of one host are left alone. Fills clock_offset_ns and
  * clock_residual_ns of the trace. */

@@ -272,7 +272,7 @@ static int explain(struct explain_job *j, struct mr_error *err)
     if (rc)
         return rc;
     sum_workers(j);
-    rc = mr_explain_blame(j);
+    rc = mr_explain_attribute_stalls(j);
     rc = rc ? rc : mr_explain_finish_sizes(j);
     rc = rc ? rc : mr_explain_finish_pictures(j);
     rc = rc ? rc : mr_explain_finish_lanes(j);

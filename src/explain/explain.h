@@ -6,7 +6,7 @@
  *
  * Who fills what:
  *   explain_*.c, stall_*.c   everything but `finding` and `verdict`
- *   advise.c, rule_*.c       `finding`, `verdict`
+ *   src/advise               `finding`, `verdict`
  *
  * Times are nanoseconds since `start_ns` of the explanation unless a name ends in _s. MR_TIME_UNKNOWN and NAN mean that
  * the trace cannot say; 0 means none. Whoever shows a figure shows unknown as unknown. All memory belongs to the
@@ -16,8 +16,8 @@
 #define MR_EXPLAIN_EXPLAIN_H
 
 #include "base/arena.h"
-#include "event/counters.h"
-#include "event/trace_read.h"
+#include "import/counters.h"
+#include "import/trace_read.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -26,7 +26,8 @@
 
 #define MR_TIME_UNKNOWN UINT64_MAX
 
-/* What the host of a rank spent its time on; disjoint, they add up to the window. Priority as in doc/metrics.md. */
+/* What the host of a rank spent its time on; disjoint, they add up to the window. Priority as in
+ * doc/reference/metrics.md. */
 #define MR_TIME_CLASSES(X)                                                                                             \
     X(COMPUTE, "compute", "compute")                                                                                   \
     X(STALL, "data_stall", "data stall")      /* waiting for the next batch */                                         \
@@ -54,8 +55,9 @@ enum mr_time_class {
     X(QUEUE, "queue", "collate/queue") /* collating, passing the batch on */                                           \
     X(COPY, "copy", "copy")                                                                                            \
     X(NOT_STARTED, "not_started", "not started") /* a reader was idle and nobody had asked for the batch */            \
-    X(WORKER, "worker", "worker busy/waiting") /* asked for, but its worker was busy with something none of the above  \
-                                                  tells: sleeping, waiting for a lock or for a CPU */                  \
+    X(WORKER, "worker",                                                                                                \
+      "worker busy/waiting") /* asked for, but its worker was busy with something none of the above  \
+                                                  tells: sleeping, waiting for a lock or for a CPU */                 \
     X(UNKNOWN, "unknown", "unknown")
 enum mr_stall_cause {
 #define MR_STALL_ENUM(name, key, text) MR_STALL_##name,
@@ -449,11 +451,6 @@ struct mr_explain_options {
 /* Explains a finished trace. Works without steps (then has_steps is false) and without times (counters). */
 int mr_explain(const struct mr_trace *t, const struct mr_explain_options *opt, struct mr_explanation **out,
                struct mr_error *err);
-/* Fills findings, silences and verdict. -ENOMEM. */
-int mr_advise(struct mr_explanation *x, struct mr_error *err);
-/* What `report --explain ID` shows: condition, measured values, evidence, formula, fix, and why the other rules did not
- * fire. MR_E_USAGE for an id that no rule has. The caller frees. */
-int mr_advise_text(const struct mr_explanation *x, const char *id, char **out, struct mr_error *err);
 void mr_explanation_free(struct mr_explanation *x);
 
 /* A wait of the explanation in seconds; NAN where the source does not record such calls. */

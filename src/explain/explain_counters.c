@@ -1,7 +1,7 @@
 /* A log of counters (Darshan) as far as an explanation can hold it: sums, files, what a process spent in calls on the
  * average. There are no times: no steps, no stall, no pictures; what cannot be known stays unknown. */
 #include "base/common.h"
-#include "event/counters.h"
+#include "import/counters.h"
 #include "explain/explain_internal.h"
 
 #include <errno.h>

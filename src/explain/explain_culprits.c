@@ -87,7 +87,7 @@ static void blame(struct mr_explain_culprit *c, const struct attendant *a, uint3
 
 /* One training step of all ranks; false: there is none any more. `first`: of the run. Where nobody waited (gradients
  * are only added up, say) nobody met, and what was done counts for the next meeting. */
-static bool meet(const struct mr_explanation *x, struct attendant *a, struct mr_explain_culprit *c, bool *first)
+static bool sync_step(const struct mr_explanation *x, struct attendant *a, struct mr_explain_culprit *c, bool *first)
 {
     uint32_t last = NO_INDEX, n = 0;
     uint64_t most = 0;
@@ -138,7 +138,7 @@ int mr_explain_find_culprits(struct explain_job *j)
     }
     memset(c, 0, x->ranks * sizeof(*c));
     find_steps(x, a);
-    while (meet(x, a, c, &first))
+    while (sync_step(x, a, c, &first))
         continue;
     free(a);
     for (uint32_t r = 0; r < x->ranks; r++)

@@ -617,8 +617,6 @@ int mr_explain_facts(struct explain_job *j)
     f->ranks = (double)j->ranks;
     f->nodes = (double)MR_MAX(j->t->nodes, (size_t)1);
     f->own_run = j->run != NULL;
-    for (size_t p = 0; p < j->t->processes; p++) /* a traced program has a path */
-        f->simulated |= j->t->process[p].exe.len == 3 && !memcmp(j->t->process[p].exe.text, "sim", 3);
     f->has_steps = j->step.n > 0;
     for (size_t i = 0; i < j->wait.n && !j->run; i++)
         if (j->wait.item[i].step != NO_INDEX && j->wait.item[i].rows != UNKNOWN)

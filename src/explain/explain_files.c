@@ -2,6 +2,7 @@
 #include "base/common.h"
 #include "explain/explain_internal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -203,6 +204,7 @@ static int keep_groups(struct mr_explanation *x, struct group *group, size_t n)
     if (!x->group)
         return -ENOMEM;
     for (size_t i = 0; i < x->groups; i++) {
+        assert(group); /* n > 0 */
         struct group *g = &group[i];
         unsigned best = 0;
         for (unsigned p = 0; p <= MR_PATTERN_RANDOM; p++)
@@ -223,7 +225,7 @@ static int list_groups(struct explain_job *j, const struct explain_tally *tally)
     MR_VEC(struct group) group = {0};
     struct mr_map map = {0};
     int rc = 0;
-    for (uint32_t f = 0; f < j->file.n && !rc; f++) {
+    for (uint32_t f = 0; f < j->file.n; f++) {
         const struct explain_file *file = &j->file.item[f];
         uint32_t folder, ending;
         if (!tally[f].calls)
@@ -238,10 +240,12 @@ static int list_groups(struct explain_job *j, const struct explain_tally *tally)
                 *g = (struct group){.path = file->path, .folder = folder, .ending = ending, .len = file->len};
             *at = g ? group.n : 0;
         }
-        if (!at || !*at)
+        if (!at || !*at) {
             rc = -ENOMEM;
-        else
-            add_to_group(&group.item[*at - 1], &tally[f]);
+            break;
+        }
+        assert(group.item && *at <= group.n); /* the map has 1 + the index of a group */
+        add_to_group(&group.item[*at - 1], &tally[f]);
     }
     if (!rc && group.n)
         qsort(group.item, group.n, sizeof(*group.item), by_group_bytes);

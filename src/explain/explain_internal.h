@@ -343,7 +343,7 @@ int mr_explain_lane_chunk(struct explain_job *j, struct explain_worker *w, struc
 int mr_explain_unite(struct explain_job *j, struct mr_error *err);
 
 /* ---- stall_cause.c ---- */
-int mr_explain_blame(struct explain_job *j);
+int mr_explain_attribute_stalls(struct explain_job *j);
 /* Of a make: how long it waited for pages of mapped files, as far as its page faults account for that. */
 double mr_explain_fault_ns(const struct explain_make *m);
 

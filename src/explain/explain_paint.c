@@ -1,6 +1,6 @@
 /* What a rank's time went to: one sweep over the edges of its spans, its steps and its window. At any time the class of
- * the highest priority counts (doc/metrics.md); what no span covers is the rest of a step. Before the first step
- * everything is start-up. So the classes are disjoint and add up to the window (X1). */
+ * the highest priority counts (doc/reference/metrics.md); what no span covers is the rest of a step. Before the first
+ * step everything is start-up. So the classes are disjoint and add up to the window (X1). */
 #include "base/common.h"
 #include "explain/explain_internal.h"
 

@@ -131,7 +131,7 @@ static void check_numbers(struct explain_job *j, const struct mr_map *by_pid)
 static int ranks_by_number(struct explain_job *j, int32_t **number)
 {
     size_t n = 0;
-    *number = malloc((j->t->processes + 1) * sizeof(**number));
+    *number = calloc(j->t->processes + 1, sizeof(**number));
     if (!*number)
         return -ENOMEM;
     for (size_t p = 0; p < j->t->processes; p++)

@@ -4,8 +4,8 @@
 #include "explain/explain_settings.h"
 #include "base/cgroup.h"
 #include "base/common.h"
-#include "base/strbuf.h"
 #include "base/workers.h"
+#include "conf/run_command.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -96,6 +96,7 @@ void mr_explain_settings(const struct mr_run_trace *run, struct mr_explanation *
     if (decoders > 0)
         f->decode_threads = decoders;
     f->cpus_per_rank = f->cpus_per_node / ranks_per_node(f);
+    f->simulated = mr_run_rank_setting(r, "simulated") > 0;
     f->queued = mr_run_rank_setting(r, "queued") > 0;
     f->sharded = mr_run_rank_setting(r, "sharded") > 0;
     f->global_shuffle = mr_run_rank_setting(r, "global_shuffle") > 0 && f->ranks > 1;
@@ -229,62 +230,6 @@ bool mr_explain_reader_sums(const struct mr_run_trace *run, struct mr_explanatio
 
 /* ---- the results folder ---- */
 
-static void add_word(struct mr_strbuf *s, const char *before, const char *key, const char *value)
-{
-    char word[1200], quoted[1300];
-    snprintf(word, sizeof word, "%s%s%s", key, *key ? "=" : "", value);
-    mr_strbuf_printf(s, "%s%s%s", s->len ? " " : "", before, mr_shell_word(word, quoted, sizeof quoted));
-}
-
-/* What a run was started with, without where its results went: to be started again with one more setting. NULL: the
- * summary does not tell. */
-static const char *run_again(struct mr_explanation *x, const json_t *summary)
-{
-    static const char *const option[][3] = {{"ranks", "0", "--ranks "},
-                                            {"data", "", "--data "},
-                                            {"store", "posix", "--store "},
-                                            {"checkpoint_store", "posix", "--checkpoint-store "},
-                                            {"io", "auto", "--io "},
-                                            {"checkpoint_folder", "", "--checkpoint-folder "},
-                                            {"compute", "sleep", "--compute "},
-                                            {"burst_buffer", "", "--burst-buffer "},
-                                            {"cache", "asis", "--cache "},
-                                            {"threads", "0", "--threads "},
-                                            {"lookahead", "-1", "--lookahead "},
-                                            {"policy", "", "--policy "},
-                                            {"tiers", "", "--tiers "},
-                                            {"peers", "", "--peers "},
-                                            {"checkpoint_every", "0s", "--checkpoint-every "},
-                                            {"scale", "1", "--scale "},
-                                            {"config_dir", "", "--config-dir "}};
-    const json_t *options = json_object_get(summary, "options"), *value, *origin;
-    const char *workload = json_string_value(json_object_get(options, "workload")), *key;
-    struct mr_strbuf s = {0};
-    if (!workload || !*workload)
-        return NULL;
-    add_word(&s, "", "", workload);
-    for (size_t i = 0; i < MR_ARRAY_LEN(option); i++) {
-        const char *set = json_string_value(json_object_get(options, option[i][0]));
-        if (set && strcmp(set, option[i][1]) != 0)
-            add_word(&s, option[i][2], "", set);
-    }
-    json_object_foreach((json_t *)json_object_get(summary, "config"), key, value)
-    {
-        origin = json_object_get(value, "origin");
-        char *text =
-            json_dumps(json_object_get(value, "value"), JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
-        size_t len = text ? strlen(text) : 0;
-        if (len > 2 && json_is_real(json_object_get(value, "value")) && !strcmp(text + len - 2, ".0"))
-            text[len - 2] = '\0';
-        if (text && json_is_string(origin) && !strcmp(json_string_value(origin), "override"))
-            add_word(&s, "", key, text);
-        free(text);
-    }
-    const char *out = s.failed ? NULL : mr_arena_strdup(&x->arena, s.text);
-    mr_strbuf_done(&s);
-    return out;
-}
-
 static double number_at(const json_t *list, size_t i)
 {
     const json_t *v = json_array_get(list, i);
@@ -296,7 +241,8 @@ void mr_explain_run_summary(struct mr_explanation *x, const json_t *summary)
     struct mr_explain_facts *f = &x->facts;
     if (!f->own_run)
         return;
-    const char *again = run_again(x, summary);
+    const char *again =
+        mr_run_command(json_object_get(summary, "options"), json_object_get(summary, "config"), &x->arena);
     f->workload = again ? again : f->workload;
     const char *why = json_string_value(json_object_get(json_object_get(summary, "millrace"), "incomplete_reason"));
     f->ended_early = why && *why ? mr_arena_strdup(&x->arena, why) : NULL;

@@ -400,7 +400,7 @@ static void sum_ranks(struct explain_job *j)
     }
 }
 
-int mr_explain_blame(struct explain_job *j)
+int mr_explain_attribute_stalls(struct explain_job *j)
 {
     struct blame *all = calloc(j->wait.n + 1, sizeof(*all));
     uint32_t *of_make = malloc((j->make.n + 1) * sizeof(*of_make));

@@ -57,6 +57,7 @@ static void put(struct explain_job *j, struct explain_lane *l, uint64_t start, u
 static void forget(struct explain_lane *l)
 {
     uint32_t half = l->n_covered / 2;
+    assert(half); /* called when the list is full */
     l->floor = l->covered[half - 1].end;
     l->n_covered -= half;
     memmove(l->covered, l->covered + half, l->n_covered * sizeof(*l->covered));
@@ -92,7 +93,7 @@ static void cover(struct explain_job *j, struct explain_lane *l, uint64_t start,
 int mr_explain_piece(struct explain_job *j, struct explain_lane *l, uint64_t start, uint64_t end,
                      enum mr_stall_cause cause, uint32_t file, uint64_t bytes)
 {
-    if (!l->covered && !(l->covered = malloc(EXPLAIN_COVERED * sizeof(*l->covered))))
+    if (!l->covered && !(l->covered = calloc(EXPLAIN_COVERED, sizeof(*l->covered))))
         return -1;
     if (l->n_covered == EXPLAIN_COVERED)
         forget(l);

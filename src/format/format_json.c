@@ -116,13 +116,13 @@ static void payload_token(struct record *r, const struct mr_json_token *t)
 {
     unsigned level = t->depth - r->payload_depth;
     switch (t->event) {
-    case MR_JSON_ARRAY: payload_open(r, level); break;
-    case MR_JSON_ARRAY_END:
+    case MR_PUSH_ARRAY: payload_open(r, level); break;
+    case MR_PUSH_ARRAY_END:
         payload_close(r, level);
         if (!level)
             r->in_payload = false;
         break;
-    case MR_JSON_NUMBER: payload_number(r, t); break;
+    case MR_PUSH_NUMBER: payload_number(r, t); break;
     default: r->numbers = false; break;
     }
 }
@@ -139,17 +139,17 @@ static void shape_number(struct record *r, const struct mr_json_token *t)
 static void member_value(struct record *r, const struct mr_json_token *t)
 {
     char name[32] = "";
-    if (r->key == W_PAYLOAD && t->event == MR_JSON_ARRAY && !r->payload_seen) {
+    if (r->key == W_PAYLOAD && t->event == MR_PUSH_ARRAY && !r->payload_seen) {
         r->payload_seen = r->in_payload = true;
         r->payload_depth = t->depth;
         payload_token(r, t);
-    } else if (r->key == W_LABEL && t->event == MR_JSON_NUMBER) {
+    } else if (r->key == W_LABEL && t->event == MR_PUSH_NUMBER) {
         if (!mr_number_to_int64(t->number, &r->label))
             r->label = MR_LABEL_NONE;
-    } else if (r->key == W_SHAPE && t->event == MR_JSON_ARRAY) {
+    } else if (r->key == W_SHAPE && t->event == MR_PUSH_ARRAY) {
         r->in_shape = r->shape_given = true;
         r->shape.n = 0;
-    } else if (r->key == W_DTYPE && t->event == MR_JSON_STRING && t->len < sizeof name) {
+    } else if (r->key == W_DTYPE && t->event == MR_PUSH_STRING && t->len < sizeof name) {
         memcpy(name, t->text, t->len);
         r->dtype_given = mr_dtype_parse(name, &r->dtype, NULL, NULL) == 0;
     }
@@ -163,24 +163,24 @@ static bool record_token(struct record *r, const struct mr_json_token *t)
     if (r->in_payload) {
         payload_token(r, t);
     } else if (r->in_shape) {
-        if (t->event == MR_JSON_NUMBER)
+        if (t->event == MR_PUSH_NUMBER)
             shape_number(r, t);
-        else if (t->event == MR_JSON_ARRAY_END)
+        else if (t->event == MR_PUSH_ARRAY_END)
             r->in_shape = false;
         else
             r->numbers = false;
     } else if (first) {
-        r->is_object = t->event == MR_JSON_OBJECT;
+        r->is_object = t->event == MR_PUSH_OBJECT;
         r->key = W_PAYLOAD;
-        if (t->event == MR_JSON_ARRAY)
+        if (t->event == MR_PUSH_ARRAY)
             member_value(r, t);
     } else if (r->is_object && t->depth == r->base + 1) {
-        if (t->event == MR_JSON_KEY)
+        if (t->event == MR_PUSH_KEY)
             r->key = key_of(t);
         else
             member_value(r, t);
     }
-    bool opens = t->event == MR_JSON_OBJECT || t->event == MR_JSON_ARRAY;
+    bool opens = t->event == MR_PUSH_OBJECT || t->event == MR_PUSH_ARRAY;
     return t->depth == r->base && !opens;
 }
 
@@ -392,7 +392,7 @@ static int scan_token(void *user, const struct mr_json_token *t, struct mr_error
 {
     struct json_scan *s = user;
     if (t->depth < s->base) {
-        if (t->event == MR_JSON_ARRAY || t->event == MR_JSON_ARRAY_END)
+        if (t->event == MR_PUSH_ARRAY || t->event == MR_PUSH_ARRAY_END)
             return 0;
         mr_error_plain(err, MR_E_FORMAT, "the file must hold one array of records (offset %llu)", (ull)t->start);
         return mr_error_hint(err, "records one after the other are format 'jsonl'"), MR_E_FORMAT;

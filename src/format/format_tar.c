@@ -350,11 +350,11 @@ static int json_label_token(void *user, const struct mr_json_token *t, struct mr
     (void)err;
     if (t->depth != 1)
         return 0;
-    if (t->event == MR_JSON_KEY) {
+    if (t->event == MR_PUSH_KEY) {
         l->in_label = t->len == 5 && memcmp(t->text, "label", 5) == 0;
     } else {
         int64_t v;
-        if (l->in_label && t->event == MR_JSON_NUMBER && mr_number_to_int64(t->number, &v))
+        if (l->in_label && t->event == MR_PUSH_NUMBER && mr_number_to_int64(t->number, &v))
             l->label = v;
         l->in_label = false;
     }

@@ -6,7 +6,7 @@
  * arithmetic that reaches a pixel is integer or correctly rounded, so pictures are the same on every machine.
  *
  * The texture's strength is fixed; a requested file size is met by choosing the dimensions (aspect 4:3), because bytes
- * per pixel are nearly constant for a given quality or compression level. See doc/format-image.md. */
+ * per pixel are nearly constant for a given quality or compression level. See doc/reference/format-image.md. */
 #ifndef MR_FORMAT_IMAGE_SYNTH_H
 #define MR_FORMAT_IMAGE_SYNTH_H
 

@@ -49,7 +49,7 @@ static int open_level(struct mr_json *j, bool object, struct mr_error *err)
     j->token_start = j->offset;
     if (j->depth == MR_JSON_DEPTH)
         return bad(j, err, "nested deeper than 128 levels");
-    int rc = emit(j, object ? MR_JSON_OBJECT : MR_JSON_ARRAY, j->offset + 1, err);
+    int rc = emit(j, object ? MR_PUSH_OBJECT : MR_PUSH_ARRAY, j->offset + 1, err);
     if (object)
         j->in_object[j->depth / 8] |= (uint8_t)(1u << j->depth % 8);
     else
@@ -65,7 +65,7 @@ static int close_level(struct mr_json *j, bool object, struct mr_error *err)
         return bad(j, err, object ? "unexpected '}'" : "unexpected ']'");
     j->depth--;
     j->token_start = j->offset;
-    int rc = emit(j, object ? MR_JSON_OBJECT_END : MR_JSON_ARRAY_END, j->offset + 1, err);
+    int rc = emit(j, object ? MR_PUSH_OBJECT_END : MR_PUSH_ARRAY_END, j->offset + 1, err);
     value_done(j);
     return rc;
 }
@@ -76,7 +76,7 @@ static int number_done(struct mr_json *j, const char *text, size_t len, uint64_t
     if (mr_number_lex(text, text + len, false, &n) != len)
         return bad(j, err, "not a number");
     struct mr_json_token t = {
-        .event = MR_JSON_NUMBER, .depth = j->depth, .start = j->token_start, .end = end, .number = &n};
+        .event = MR_PUSH_NUMBER, .depth = j->depth, .start = j->token_start, .end = end, .number = &n};
     int rc = j->fn(j->user, &t, err);
     value_done(j);
     return rc;
@@ -84,7 +84,7 @@ static int number_done(struct mr_json *j, const char *text, size_t len, uint64_t
 
 static int string_done(struct mr_json *j, struct mr_error *err)
 {
-    struct mr_json_token t = {.event = j->is_key ? MR_JSON_KEY : MR_JSON_STRING,
+    struct mr_json_token t = {.event = j->is_key ? MR_PUSH_KEY : MR_PUSH_STRING,
                               .depth = j->depth,
                               .start = j->token_start,
                               .end = j->offset + 1,
@@ -267,9 +267,9 @@ static int word_byte(struct mr_json *j, uint8_t c, struct mr_error *err)
     if (j->word[++j->token_len])
         return 0;
     int rc = emit(j,
-                  *j->word == 't'   ? MR_JSON_TRUE
-                  : *j->word == 'f' ? MR_JSON_FALSE
-                                    : MR_JSON_NULL,
+                  *j->word == 't'   ? MR_PUSH_TRUE
+                  : *j->word == 'f' ? MR_PUSH_FALSE
+                                    : MR_PUSH_NULL,
                   j->offset + 1, err);
     value_done(j);
     return rc;

@@ -10,16 +10,16 @@
 #define MR_JSON_TOKEN 1024u /* numbers longer than this are refused, strings are handed out cut */
 
 enum mr_json_event {
-    MR_JSON_OBJECT,
-    MR_JSON_OBJECT_END,
-    MR_JSON_ARRAY,
-    MR_JSON_ARRAY_END,
-    MR_JSON_KEY,
-    MR_JSON_STRING,
-    MR_JSON_NUMBER,
-    MR_JSON_TRUE,
-    MR_JSON_FALSE,
-    MR_JSON_NULL
+    MR_PUSH_OBJECT,
+    MR_PUSH_OBJECT_END,
+    MR_PUSH_ARRAY,
+    MR_PUSH_ARRAY_END,
+    MR_PUSH_KEY,
+    MR_PUSH_STRING,
+    MR_PUSH_NUMBER,
+    MR_PUSH_TRUE,
+    MR_PUSH_FALSE,
+    MR_PUSH_NULL
 };
 
 struct mr_json_token {

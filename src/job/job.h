@@ -14,13 +14,14 @@
  * base/log; a display that draws while the job runs is handed in (struct mr_job_display).
  *
  * Processes: mr_job_run forks the ranks, or joins those that mpirun or srun started. It returns in every one of them;
- * result.is_reporter says which one tells the story. A forked rank that is not the reporter has nothing left to do and
- * must end with the code that it was given. */
+ * result.is_reporter says which one prints the result. A forked rank that is not the reporter has nothing left to do
+ * and must end with the code that it was given. */
 #ifndef MR_JOB_JOB_H
 #define MR_JOB_JOB_H
 
 #include "base/arena.h"
 #include "bench/trainer.h"
+#include "conf/job_options.h"
 #include "conf/option.h"
 #include "conf/plan.h"
 
@@ -28,19 +29,6 @@
 
 #include <jansson.h>
 #include <stdio.h>
-
-/* What is asked of a job beyond its workload. job_options.h has one row for each. */
-struct mr_job_options {
-    const char *workload, *config_dir, *data, *out, *store, *checkpoint_store, *checkpoint_folder, *burst_buffer,
-        *system, *trace, *policy, *tiers, *peers;
-    bool allow_reorder;
-    bool lenient, verify, generate, strict_trust, expect, probe, overwrite, copy_to_device, preprocess_sleep,
-        cache_each_epoch, ceiling;
-    int compute, cache, io; /* enums of trainer.h and loader.h */
-    int64_t ranks, threads, lookahead, seed, keep_last;
-    double scale; /* of checkpoints */
-    uint64_t checkpoint_every_ns, max_time_ns, stall_after_ns;
-};
 
 /* How far a result can be trusted. Shares are -1 when they could not be measured. */
 struct mr_job_trust {
@@ -66,12 +54,12 @@ struct mr_job_probe {
     double bytes_per_s[2];
 };
 
-/* Whether the accelerators were kept as busy as the workload wants. A doubt withdraws it: NONE. */
+/* Whether the accelerators were kept as busy as the workload wants. NONE: a trust check failed. */
 enum mr_job_verdict {
-    MR_VERDICT_NOT_ASKED, /* nothing was trained, or nothing computed */
-    MR_VERDICT_PASS,
-    MR_VERDICT_FAIL,
-    MR_VERDICT_NONE,
+    MR_JOB_NOT_ASKED, /* nothing was trained, or nothing computed */
+    MR_JOB_PASS,
+    MR_JOB_FAIL,
+    MR_JOB_NO_VERDICT,
 };
 
 /* What a job measured. Everything in summary.json is a function of the job and of this: whoever fills in the board and
@@ -97,7 +85,7 @@ struct mr_job_result {
     struct mr_explanation *explained; /* the run's trace by the rules of `report`; NULL: it has none */
 
     uint32_t rank;    /* of this process */
-    bool is_reporter; /* this process tells the story */
+    bool is_reporter; /* this process prints the result */
     bool is_whole;    /* there is a result to show, complete or not */
 };
 
@@ -132,7 +120,7 @@ struct mr_job {
     struct mr_job_options opt;
     struct mr_job_request req; /* without .options */
     struct mr_workload *w;     /* its counts are those of the data set that is there */
-    struct mr_plan plan;
+    struct mr_workload_plan plan;
     struct mr_dataset_info info; /* of the training set; samples 0 when there is none */
     uint64_t first_files[2];     /* of the training and the evaluation set, only so many files are read; 0: all */
     char data[4096], out[4096], checkpoint_folder[4096];
@@ -187,8 +175,6 @@ int mr_job_compute_figures(struct mr_job *j, struct mr_error *err);
 enum mr_job_verdict mr_job_judge(const struct mr_job *j, char *because, size_t cap);
 /* What kept the accelerators from working, in one clause. */
 const char *mr_job_limiter(const struct mr_job *j, char *text, size_t cap);
-/* The summary as text (job_text.c): verdict first, at most 40 lines; `explains`: with what the rules say of it. */
-void mr_job_print(FILE *out, const struct mr_job *j, bool explains);
 /* The verdict of the rules with its reason and the best fix, on one line; nothing for a healthy run. */
 void mr_job_advise(const struct mr_job *j, struct mr_strbuf *out);
 /* result.explained knows the run's steps. */

@@ -337,7 +337,7 @@ int mr_job_prepare_data(struct mr_job *j, struct mr_error *err)
     if (rc)
         return rc;
     fit(j, false, &j->info);
-    struct mr_dataset_info eval;
+    struct mr_dataset_info eval = {0};
     if (!w->workflow.evaluation || w->dataset.num_files_eval == 0)
         return 0;
     rc = find_split(j, "valid", &eval, &made, err);

@@ -28,7 +28,7 @@ static void doubt_data(struct mr_job *j)
         DOUBT(j, "%s", j->unlike.item[i]);
     if (j->info.samples && j->result.metrics->steps && !mr_job_store_has_content(j))
         DOUBT(j, "the store has no content: no storage was read");
-    struct mr_policy_choice c;
+    struct mr_loader_choice c;
     if (mr_job_policy(j, &c, NULL) == 0 && c.is_perfect && j->result.metrics->steps)
         DOUBT(j, "policy perfect hands out prepared batches: no step got the data of the order");
 }
@@ -44,7 +44,7 @@ static bool uses_page_cache(const struct mr_job *j)
 static void doubt_cache(struct mr_job *j)
 {
     const struct mr_job_trust *t = &j->result.trust;
-    bool reads = j->result.metrics->read_bytes > 0 && j->w->reader.read_type != MR_READ_MEMORY;
+    bool reads = j->result.metrics->read_bytes > 0 && j->w->reader.read_type != MR_CONF_READ_MEMORY;
     if (t->bypasses_cache)
         return;
     if (t->asked == MR_CACHE_COLD && t->cold_share < 0)
@@ -144,7 +144,7 @@ enum mr_job_verdict mr_job_judge(const struct mr_job *j, char *because, size_t c
     const struct mr_strings *doubts = &j->result.trust.doubts;
     because[0] = '\0';
     if (!has_target(j))
-        return MR_VERDICT_NOT_ASKED;
+        return MR_JOB_NOT_ASKED;
     if (j->result.code)
         snprintf(because, cap, "the run is incomplete: %s", j->result.why.message);
     else if (doubts->n == 1)
@@ -155,6 +155,6 @@ enum mr_job_verdict mr_job_judge(const struct mr_job *j, char *because, size_t c
     else if (isnan(j->result.metrics->au))
         snprintf(because, cap, "there is no step but those left out at the start and the end");
     if (because[0])
-        return MR_VERDICT_NONE;
-    return j->result.metrics->au >= j->w->metric.au ? MR_VERDICT_PASS : MR_VERDICT_FAIL;
+        return MR_JOB_NO_VERDICT;
+    return j->result.metrics->au >= j->w->metric.au ? MR_JOB_PASS : MR_JOB_FAIL;
 }

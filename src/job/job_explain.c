@@ -2,6 +2,7 @@
  * (the probe, the harness's own limit). The verdict, the advice and the limiter of `run` are all taken from it, so run
  * and report cannot disagree. A run without a trace, or with one that cannot be explained, has its figures all the
  * same. */
+#include "advise/advise.h"
 #include "base/common.h"
 #include "base/log.h"
 #include "base/strbuf.h"
@@ -86,8 +87,8 @@ static const char *why_data(const struct mr_job *j, char *text, size_t cap)
         snprintf(text, cap, "data loading");
     else if (isfinite(limit))
         snprintf(text, cap,
-                 limit < 1e8 ? "storage: %.3g MB/s is all that it gives, %.0f MB/s are asked for"
-                             : "storage: %.0f MB/s is all that it gives, %.0f MB/s are asked for",
+                 limit < 1e8 ? "storage delivers at most %.3g MB/s; the job needs %.0f MB/s"
+                             : "storage delivers at most %.0f MB/s; the job needs %.0f MB/s",
                  limit / 1e6, x->facts.demand_bytes_per_s / 1e6);
     else if (x->verdict.verdict == MR_VERDICT_HEALTHY && 2 * x->first_ns > stall)
         snprintf(text, cap, "the wait for the first batch");

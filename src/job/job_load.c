@@ -2,7 +2,7 @@
  * measured. Keys that the summary lacks are errors, not defaults. */
 #include "base/common.h"
 #include "job/job_internal.h"
-#include "job/job_options.h"
+#include "conf/job_options.h"
 #include "job/job_scenario.h"
 
 #include <errno.h>
@@ -72,19 +72,6 @@ static int read_measured(const json_t *root, const char *path, struct mr_job_mea
     *out = r;
     mr_job_read_sources(root, out);
     return 0;
-}
-
-/* Options that an older version did not write keep their defaults. */
-static int read_options(const json_t *root, struct mr_arena *a, struct mr_job_options *out, struct mr_error *err)
-{
-    const json_t *given = json_object_get(root, "options");
-    int rc = mr_options_defaults(&mr_job_options_table, a, out, err);
-    for (const struct mr_option *o = mr_job_options_table.options; o->key && !rc; o++) {
-        const char *text = json_string_value(json_object_get(given, o->key));
-        if (text)
-            rc = mr_option_parse(&mr_job_options_table, o, text, a, out, err);
-    }
-    return rc;
 }
 
 /* ---- the job ---- */
@@ -184,7 +171,7 @@ static int read_job(const json_t *root, const char *path, struct mr_arena *a, st
     double ranks = number(json_object_get(m, "ranks")), seed = number(json_object_get(m, "seed"));
     if (!(ranks >= 1) || ranks > 1e6 || !json_is_object(json_object_get(root, "config")))
         return mr_error_plain(err, MR_E_FORMAT, "'%s' does not say its configuration or its ranks", path);
-    int rc = read_options(root, a, &j->opt, err);
+    int rc = mr_job_options_from_json(json_object_get(root, "options"), a, &j->opt, err);
     if (!rc)
         rc = mr_workload_from_json(json_object_get(root, "config"), a, &j->w, err);
     if (rc)

@@ -17,7 +17,7 @@
 /* Without reading threads the trainer reads on demand. mr_job_check found what cannot be. */
 static const char *policy_of(const struct mr_job *j)
 {
-    struct mr_policy_choice c;
+    struct mr_loader_choice c;
     return mr_job_policy(j, &c, NULL) ? "staging" : c.policy;
 }
 
@@ -69,7 +69,7 @@ static int play_training(const struct mr_job *j, const struct mr_system *sys, st
 static int play_evaluation(const struct mr_job *j, const struct mr_system *sys, struct mr_job_played *once,
                            struct mr_error *err)
 {
-    const struct mr_plan *p = &j->plan;
+    const struct mr_workload_plan *p = &j->plan;
     struct mr_job_part part = {.samples = p->eval_samples,
                                .steps = p->evaluations ? p->eval_steps : 0,
                                .epochs = 1,
@@ -85,7 +85,7 @@ static int play_evaluation(const struct mr_job *j, const struct mr_system *sys, 
 /* Every rank reads all of it, before the first step. */
 static int predict_preload(const struct mr_job *j, struct mr_job_prediction *v, struct mr_error *err)
 {
-    if (!mr_job_reads_samples(j) || j->w->reader.read_type != MR_READ_MEMORY)
+    if (!mr_job_reads_samples(j) || j->w->reader.read_type != MR_CONF_READ_MEMORY)
         return 0;
     double *mb = calloc(j->plan.ranks, sizeof(*mb));
     if (!mb)

@@ -89,19 +89,19 @@ static void judge(const struct mr_job_point *runs, size_t n, size_t stride, cons
         if (!p->measured)
             continue;
         count[p->verdict]++;
-        if (p->verdict == MR_VERDICT_NONE && !point->because[0])
+        if (p->verdict == MR_JOB_NO_VERDICT && !point->because[0])
             snprintf(point->because, sizeof point->because, "%.480s (repeat %zu)", p->because, i + 1);
     }
-    point->verdict = count[MR_VERDICT_PASS] == r->n   ? MR_VERDICT_PASS
-                     : count[MR_VERDICT_FAIL] == r->n ? MR_VERDICT_FAIL
-                     : count[MR_VERDICT_NOT_ASKED]    ? MR_VERDICT_NOT_ASKED
-                                                      : MR_VERDICT_NONE;
-    if (!r->same_work && point->verdict != MR_VERDICT_NOT_ASKED) {
-        point->verdict = MR_VERDICT_NONE;
+    point->verdict = count[MR_JOB_PASS] == r->n   ? MR_JOB_PASS
+                     : count[MR_JOB_FAIL] == r->n ? MR_JOB_FAIL
+                     : count[MR_JOB_NOT_ASKED]    ? MR_JOB_NOT_ASKED
+                                                  : MR_JOB_NO_VERDICT;
+    if (!r->same_work && point->verdict != MR_JOB_NOT_ASKED) {
+        point->verdict = MR_JOB_NO_VERDICT;
         snprintf(point->because, sizeof point->because, "%s", r->other_work);
-    } else if (point->verdict == MR_VERDICT_NONE && !point->because[0])
-        snprintf(point->because, sizeof point->because, "the repeats disagree: %zu pass, %zu fail",
-                 count[MR_VERDICT_PASS], count[MR_VERDICT_FAIL]);
+    } else if (point->verdict == MR_JOB_NO_VERDICT && !point->because[0])
+        snprintf(point->because, sizeof point->because, "the repeats disagree: %zu pass, %zu fail", count[MR_JOB_PASS],
+                 count[MR_JOB_FAIL]);
 }
 
 void mr_job_sum_repeats(const struct mr_job_point *runs, size_t n, size_t stride, struct mr_job_point *point,

@@ -4,7 +4,7 @@
 #ifndef MR_JOB_JOB_REPLAY_H
 #define MR_JOB_JOB_REPLAY_H
 
-#include "event/trace_read.h"
+#include "import/trace_read.h"
 #include "job/job.h"
 
 /* The board of a trace; with metrics.h everything that needs no workload follows from it. MR_E_FORMAT when there is no

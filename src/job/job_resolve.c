@@ -4,6 +4,7 @@
 #include "base/common.h"
 #include "job/job_tiers.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -44,23 +45,23 @@ static int check_idle(const struct mr_job *j, struct mr_error *err)
 /* The words given, and the options that stand for a key of the workload. */
 static int all_overrides(const struct mr_job_request *req, struct mr_strings *out, struct mr_error *err)
 {
-    const struct mr_job_options *o = req->options;
-    const struct {
-        const char *key, *value;
-    } also[] = {{"checkpoint.burst_buffer.folder", o->burst_buffer},
-                {"reader.policy", o->policy},
-                {"reader.tiers", o->tiers},
-                {"reader.peers", o->peers}};
+    const size_t pairs = 16;
     unsigned n = req->overrides.n;
-    const char **item = mr_arena_alloc(req->arena, (n + MR_ARRAY_LEN(also)) * sizeof(*item));
+    const char **item = mr_arena_alloc(req->arena, (n + pairs) * sizeof(*item));
     if (!item)
         return mr_error_set(err, -ENOMEM, "cannot read the options");
     for (unsigned i = 0; i < n; i++)
         item[i] = req->overrides.item[i];
-    for (unsigned i = 0; i < MR_ARRAY_LEN(also); i++) {
-        if (!*also[i].value)
+    for (const struct mr_job_option_pair *p = mr_job_option_pairs; p->option; p++) {
+        const struct mr_option *o = mr_option_find(&mr_job_options_table, p->option);
+        const char *value;
+        if (!p->is_override)
             continue;
-        if (!(item[n] = mr_arena_printf(req->arena, "%s=%s", also[i].key, also[i].value)))
+        assert(o && o->type == MR_OPT_STRING && n - req->overrides.n < pairs);
+        memcpy(&value, (const char *)req->options + o->offset, sizeof(value));
+        if (!*value)
+            continue;
+        if (!(item[n] = mr_arena_printf(req->arena, "%s=%s", p->key, value)))
             return mr_error_set(err, -ENOMEM, "cannot read the options");
         n++;
     }
@@ -83,6 +84,7 @@ int mr_job_resolve(const struct mr_job_request *req, struct mr_job *out, struct 
     int rc = all_overrides(req, &ask.overrides, err);
     if (!rc)
         rc = mr_workload_resolve(&ask, req->arena, &out->w, err);
+    out->opt.workload = mr_workload_chosen(&ask); /* workload=NAME is recorded, too */
     out->seed = rc ? 0 : out->opt.seed >= 0 ? (uint64_t)out->opt.seed : (uint64_t)out->w->train.seed;
     return rc;
 }

@@ -51,7 +51,7 @@ static void choose_folders(struct mr_job *j)
 
 static int make_board(struct mr_job *j, struct mr_error *err)
 {
-    const struct mr_plan *p = &j->plan;
+    const struct mr_workload_plan *p = &j->plan;
     uint64_t steps = p->total_steps + p->evaluations * p->eval_steps + 1;
     uint64_t saves = p->checkpoint.writes + p->checkpoint.reads + 1;
     if (j->opt.checkpoint_every_ns)
@@ -80,7 +80,7 @@ static void note_access(struct mr_job *j)
     const struct mr_workload *w = j->w;
     uint64_t files = j->plan.train_files;
     if (mr_workload_is_set(w, "reader", "file_access") && w->reader.file_access == MR_FA_MULTI &&
-        w->pattern.unit == MR_UNIT_SAMPLE && w->dataset.num_samples_per_file > 1 && files % j->plan.ranks)
+        w->pattern.unit == MR_CONF_UNIT_SAMPLE && w->dataset.num_samples_per_file > 1 && files % j->plan.ranks)
         mr_job_note(&j->notes, j->arena,
                     "reader.file_access multi: %llu files do not divide by %u ranks, so some are read by two; "
                     "pattern.unit=file deals whole files",
@@ -91,7 +91,7 @@ static void note_access(struct mr_job *j)
 static void note_idle_phases(struct mr_job *j)
 {
     const struct mr_workload *w = j->w;
-    const struct mr_plan *p = &j->plan;
+    const struct mr_workload_plan *p = &j->plan;
     bool evaluates = w->workflow.train && w->workflow.evaluation;
     if (evaluates && !p->eval_samples)
         mr_job_note(&j->notes, j->arena,
@@ -227,7 +227,6 @@ void mr_job_trainer_params(const struct mr_job *j, struct mr_bench_params *out)
         .compute = (enum mr_bench_compute)o->compute,
         .preprocess_sleeps = o->preprocess_sleep,
         .device_copy = o->copy_to_device,
-        .allow_reorder = o->allow_reorder,
         .seed = j->seed,
         .cache = (enum mr_bench_cache)o->cache,
         .cache_each_epoch = o->cache_each_epoch,
@@ -317,7 +316,7 @@ static int keep_results(struct mr_job *j, struct mr_error *err)
 
 /* --strict-trust and --expect. An AU below the target is told as such whatever else is wrong with the run; one that is
  * not must deserve it. */
-static int hold_to(const struct mr_job *j, struct mr_error *err)
+static int enforce(const struct mr_job *j, struct mr_error *err)
 {
     const struct mr_job_result *r = &j->result;
     char because[1100];
@@ -328,12 +327,12 @@ static int hold_to(const struct mr_job *j, struct mr_error *err)
     }
     if (!j->opt.expect)
         return 0;
-    if (verdict == MR_VERDICT_NOT_ASKED)
+    if (verdict == MR_JOB_NOT_ASKED)
         return mr_error_plain(err, MR_E_INCOMPLETE, "--expect: nothing was trained and computed, so there is no AU");
     if (r->metrics->au < j->w->metric.au)
         return mr_error_plain(err, MR_E_BUDGET, "the AU is %.1f %%, below the target of %.1f %%", 100 * r->metrics->au,
                               100 * j->w->metric.au);
-    if (verdict != MR_VERDICT_PASS)
+    if (verdict != MR_JOB_PASS)
         return mr_error_plain(err, MR_E_INCOMPLETE, "no verdict, because %s", because);
     return 0;
 }
@@ -365,7 +364,7 @@ static int conclude(struct mr_job *j, struct mr_error *err)
         *err = files;
         return rc;
     }
-    return hold_to(j, err);
+    return enforce(j, err);
 }
 
 static int run_ranks(struct mr_job *j, struct mr_error *err)

@@ -18,7 +18,7 @@
 
 bool mr_job_reads_samples(const struct mr_job *j)
 {
-    return j->w->dataset.format != MR_CF_SYNTHETIC && j->w->pattern.unit != MR_UNIT_NONE;
+    return j->w->dataset.format != MR_CF_SYNTHETIC && j->w->pattern.unit != MR_CONF_UNIT_NONE;
 }
 
 /* The simulator plays global orders; those that stay inside a rank's slice are played as a shuffle. */
@@ -33,14 +33,14 @@ static enum mr_order_mode order_of(const struct mr_workload *w)
 
 void mr_job_training(const struct mr_job *j, struct mr_job_part *out)
 {
-    const struct mr_plan *p = &j->plan;
+    const struct mr_workload_plan *p = &j->plan;
     *out = (struct mr_job_part){.samples = p->train_samples,
                                 .steps = p->steps_per_epoch,
                                 .epochs = p->total_steps / MR_MAX(p->steps_per_epoch, 1u),
                                 .batch = (uint64_t)j->w->reader.batch_size,
                                 .compute_s = p->compute_s,
                                 .order = order_of(j->w),
-                                .reads = mr_job_reads_samples(j) && j->w->reader.read_type != MR_READ_MEMORY};
+                                .reads = mr_job_reads_samples(j) && j->w->reader.read_type != MR_CONF_READ_MEMORY};
 }
 
 static unsigned threads_of(const struct mr_job *j)

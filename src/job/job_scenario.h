@@ -69,4 +69,18 @@ void mr_job_measured_system(const struct mr_job_measured *m, uint32_t ranks, str
 int mr_job_study_scenario(struct mr_job *j, const struct mr_job_measured *measured, const struct mr_strings *words,
                           struct mr_scenario *out, struct mr_error *err);
 
+/* For `sim`: one of a scenario file or shipped scenario, a workload (workload=NAME among the words) and a finished run.
+ */
+struct mr_job_study_request {
+    const char *scenario, *from;         /* "": not given */
+    struct mr_strings words, more_words; /* key=value; more_words: of a sweep's point */
+    struct mr_strings search_path;       /* of presets, scenarios and systems */
+    char *const *envp;
+    struct mr_arena *arena;
+    const atomic_bool *stop;
+    bool logs_notes; /* those of the workload */
+};
+/* The scenario, unchecked (mr_scenario_check). MR_E_USAGE unless exactly one source is given; errors of its parts. */
+int mr_job_choose_scenario(const struct mr_job_study_request *q, struct mr_scenario *out, struct mr_error *err);
+
 #endif

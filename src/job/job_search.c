@@ -2,8 +2,9 @@
  * mr_job_run as well: it sets is_left and unwinds without touching another point. */
 #include "job/job_search.h"
 #include "base/common.h"
+#include "conf/sweep.h"
 #include "job/job_internal.h"
-#include "job/job_options.h"
+#include "conf/job_options.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -67,49 +68,11 @@ static int measure(const struct mr_job_request *req, struct mr_job_search *s, st
 
 /* ---- sweep ---- */
 
-#define AXES_MAX 8u
-#define POINTS_MAX 10000u
-#define VALUE_MAX 300u
-
-struct axis {
-    char key[128];
-    const struct mr_option *option; /* of the job; NULL: a key of the workload */
-    const char **value;             /* in the arena */
-    size_t n;
+/* The grid, and of each key the option of the job; NULL: a key of the workload. */
+struct axes {
+    struct mr_sweep grid;
+    const struct mr_option *option[MR_SWEEP_AXES];
 };
-
-/* Length of the value at the start of `text`: up to the next comma outside brackets. */
-static size_t value_length(const char *text)
-{
-    size_t n = 0;
-    for (int depth = 0; text[n] && (text[n] != ',' || depth > 0); n++)
-        depth += strchr("[{(", text[n]) ? 1 : strchr("]})", text[n]) ? -1 : 0;
-    return n;
-}
-
-static int parse_axis(const char *text, struct mr_arena *arena, struct axis *out, struct mr_error *err)
-{
-    if (strncmp(text, "--", 2) == 0) /* as the option is given alone */
-        text += 2;
-    const char *equals = strchr(text, '=');
-    struct axis a = {0};
-    if (!equals || equals == text || !equals[1])
-        return mr_error_plain(err, MR_E_USAGE, "bad sweep '%s': want KEY=VALUE,VALUE,...", text);
-    snprintf(a.key, sizeof a.key, "%.*s", (int)MR_MIN((size_t)(equals - text), sizeof a.key - 1), text);
-    a.option = mr_option_find(&mr_job_options_table, a.key);
-    a.value = mr_arena_alloc(arena, (strlen(equals) + 1) * sizeof(*a.value));
-    for (const char *at = equals + 1; a.value && *at;) {
-        size_t len = value_length(at);
-        if (len > VALUE_MAX)
-            return mr_error_plain(err, MR_E_USAGE, "bad sweep '%s': a value is longer than %u characters", a.key,
-                                  VALUE_MAX);
-        if (!(a.value[a.n++] = mr_arena_printf(arena, "%.*s", (int)len, at)))
-            return mr_error_set(err, -ENOMEM, "cannot start the sweep");
-        at += len + (at[len] == ',');
-    }
-    *out = a;
-    return a.n ? 0 : mr_error_set(err, -ENOMEM, "cannot start the sweep"); /* its text is not empty */
-}
 
 /* Appends to a name that cannot grow beyond its room. */
 static void append(char *text, size_t cap, const char *between, const char *more)
@@ -123,13 +86,13 @@ static void append(char *text, size_t cap, const char *between, const char *more
 }
 
 /* One value on top of what the options and overrides say already. */
-static int set_value(const struct axis *a, const char *value, struct mr_arena *arena, struct mr_job_options *opt,
-                     struct mr_strings *overrides, struct mr_error *err)
+static int set_value(const struct axes *a, unsigned axis, const char *value, struct mr_arena *arena,
+                     struct mr_job_options *opt, struct mr_strings *overrides, struct mr_error *err)
 {
-    if (a->option)
-        return mr_option_parse(&mr_job_options_table, a->option, value, arena, opt, err);
+    if (a->option[axis])
+        return mr_option_parse(&mr_job_options_table, a->option[axis], value, arena, opt, err);
     const char **item = mr_arena_alloc(arena, (overrides->n + 1) * sizeof(*item));
-    char *word = mr_arena_printf(arena, "%s=%s", a->key, value);
+    char *word = mr_arena_printf(arena, "%s=%s", a->grid.axis[axis].key, value);
     if (!item || !word)
         return mr_error_set(err, -ENOMEM, "cannot start the sweep");
     for (unsigned i = 0; i < overrides->n; i++)
@@ -139,38 +102,36 @@ static int set_value(const struct axis *a, const char *value, struct mr_arena *a
     return 0;
 }
 
-/* The values of point `i`; its name and its folder follow from them. */
-static void name_point(const struct axis *axes, size_t n_axes, size_t i, const char *out, struct mr_job_point *p,
-                       const char *value[AXES_MAX])
+/* The name and the folder of point `i` follow from its values. */
+static void name_point(const struct mr_sweep *grid, size_t i, const char *out, struct mr_job_point *p)
 {
     char folder[1024] = "";
-    for (size_t k = n_axes; k-- > 0; i /= axes[k].n)
-        value[k] = axes[k].value[i % axes[k].n];
-    for (size_t k = 0; k < n_axes; k++) {
+    for (unsigned k = 0; k < grid->n_axes; k++) {
+        const char *value = mr_sweep_value(grid, (unsigned)i, k);
         char part[256];
-        append(p->value, sizeof p->value, " ", value[k]);
-        snprintf(part, sizeof part, "%.60s=%.100s", axes[k].key, value[k]);
+        append(p->value, sizeof p->value, " ", value);
+        snprintf(part, sizeof part, "%.60s=%.100s", grid->axis[k].key, value);
         append(folder, sizeof folder, ",", part);
     }
     for (char *c = folder; *c; c++)
         *c = *c == '/' ? '_' : *c;
-    snprintf(p->out, sizeof p->out, "%s%s%s", out, n_axes ? "/" : "", folder);
+    snprintf(p->out, sizeof p->out, "%s%s%s", out, grid->n_axes ? "/" : "", folder);
 }
 
-/* A value that no run takes is told before hours are spent on the others. */
-static int check_values(const struct mr_job *base, const struct axis *axes, size_t n_axes, struct mr_error *err)
+/* Finds a value that no run takes before hours are spent on the other points. */
+static int check_values(const struct mr_job *base, const struct axes *axes, struct mr_error *err)
 {
     struct mr_arena scratch = {0};
     struct mr_job *ignored = calloc(1, sizeof(*ignored));
     int rc = ignored ? 0 : mr_error_set(err, -ENOMEM, "cannot check the sweep");
-    for (size_t k = 0; !rc && k < n_axes; k++)
-        for (size_t v = 0; !rc && v < axes[k].n; v++) {
+    for (unsigned k = 0; !rc && k < axes->grid.n_axes; k++)
+        for (unsigned v = 0; !rc && v < axes->grid.axis[k].n; v++) {
             struct mr_job_options opt = base->opt;
             struct mr_job_request req = base->req;
             req.options = &opt;
             req.arena = &scratch;
-            rc = set_value(&axes[k], axes[k].value[v], &scratch, &opt, &req.overrides, err);
-            if (!rc && !axes[k].option) /* options are checked by their rows, and together with the other axes later */
+            rc = set_value(axes, k, axes->grid.axis[k].value[v], &scratch, &opt, &req.overrides, err);
+            if (!rc && !axes->option[k]) /* options are checked by their rows, and together with the other axes later */
                 rc = mr_job_resolve(&req, ignored, err);
             if (rc)
                 mr_error_context(err, "in the sweep, of which nothing was run");
@@ -181,18 +142,18 @@ static int check_values(const struct mr_job *base, const struct axis *axes, size
 }
 
 /* Run `i` of all: rounds over all points, so that the repeats of one are spread over the whole time. */
-static int run_point(const struct mr_job *base, const struct axis *axes, size_t n_axes, size_t i,
-                     struct mr_job_search *s, struct mr_error *err)
+static int run_point(const struct mr_job *base, const struct axes *axes, size_t i, struct mr_job_search *s,
+                     struct mr_error *err)
 {
-    const char *value[AXES_MAX];
     struct mr_job_point *p = s->runs ? &s->runs[i] : &s->points[i];
     struct mr_job_options opt = base->opt;
     struct mr_job_request req = base->req;
     int rc = 0;
     req.options = &opt;
-    name_point(axes, n_axes, i % s->n, s->out, p, value);
-    for (size_t k = 0; !rc && k < n_axes; k++)
-        rc = set_value(&axes[k], value[k], base->arena, &opt, &req.overrides, err);
+    name_point(&axes->grid, i % s->n, s->out, p);
+    for (unsigned k = 0; !rc && k < axes->grid.n_axes; k++)
+        rc = set_value(axes, k, mr_sweep_value(&axes->grid, (unsigned)(i % s->n), k), base->arena, &opt, &req.overrides,
+                       err);
     if (s->runs)
         append(p->out, sizeof p->out, "/", mr_arena_printf(base->arena, "repeat-%zu", i / s->n + 1));
     opt.out = p->out;
@@ -200,33 +161,31 @@ static int run_point(const struct mr_job *base, const struct axis *axes, size_t 
     return rc ? rc : measure(&req, s, p, err);
 }
 
-static int parse_axes(const struct mr_job *base, const struct mr_strings *texts, struct axis *axes, unsigned repeat,
+static int parse_axes(const struct mr_job *base, const struct mr_strings *texts, struct axes *axes,
                       struct mr_job_search *out, struct mr_error *err)
 {
-    size_t n = 1;
-    int rc = texts->n > AXES_MAX ? mr_error_plain(err, MR_E_USAGE, "at most %u keys can be swept", AXES_MAX) : 0;
-    for (size_t k = 0; !rc && k < texts->n; k++) {
-        rc = parse_axis(texts->item[k], base->arena, &axes[k], err);
-        append(out->keys, sizeof out->keys, " ", rc ? "" : axes[k].key);
-        n = rc ? n : n * axes[k].n;
-        if (!rc && n * repeat > POINTS_MAX)
-            rc = mr_error_plain(err, MR_E_USAGE, "a sweep of more than %u runs", POINTS_MAX);
+    struct mr_sweep *grid = &axes->grid;
+    int rc = mr_sweep_parse(texts, base->arena, grid, err);
+    if (!rc && (size_t)grid->n * out->repeat > MR_SWEEP_POINTS)
+        rc = mr_error_plain(err, MR_E_USAGE, "a sweep of more than %u runs", MR_SWEEP_POINTS);
+    for (unsigned k = 0; !rc && k < grid->n_axes; k++) {
+        axes->option[k] = mr_option_find(&mr_job_options_table, grid->axis[k].key);
+        append(out->keys, sizeof out->keys, " ", grid->axis[k].key);
     }
     if (!rc)
-        rc = check_values(base, axes, texts->n, err);
-    out->n = rc ? 0 : n;
+        rc = check_values(base, axes, err);
+    out->n = rc ? 0 : grid->n;
     return rc;
 }
 
 /* Results that would be overwritten are found before the first run, too. */
-static int check_folders(const struct mr_job *base, const struct axis *axes, size_t n_axes,
-                         const struct mr_job_search *s, struct mr_error *err)
+static int check_folders(const struct mr_job *base, const struct mr_sweep *grid, const struct mr_job_search *s,
+                         struct mr_error *err)
 {
-    const char *value[AXES_MAX];
     int rc = 0;
     for (size_t i = 0; !rc && i < s->n * s->repeat; i++) {
         struct mr_job_point p = {0};
-        name_point(axes, n_axes, i % s->n, s->out, &p, value);
+        name_point(grid, i % s->n, s->out, &p);
         if (s->repeat > 1)
             append(p.out, sizeof p.out, "/", mr_arena_printf(base->arena, "repeat-%zu", i / s->n + 1));
         rc = mr_job_check_out(&base->opt, p.out, err);
@@ -237,10 +196,10 @@ static int check_folders(const struct mr_job *base, const struct axis *axes, siz
 int mr_job_sweep(const struct mr_job *base, const struct mr_strings *texts, unsigned repeat, struct mr_job_search *out,
                  struct mr_error *err)
 {
-    struct axis axes[AXES_MAX];
+    struct axes axes;
     memset(out, 0, sizeof(*out));
     out->repeat = MR_MAX(repeat, 1u);
-    int rc = parse_axes(base, texts, axes, out->repeat, out, err);
+    int rc = parse_axes(base, texts, &axes, out, err);
     if (rc)
         return rc;
     size_t n = out->n, all = n * out->repeat;
@@ -252,12 +211,11 @@ int mr_job_sweep(const struct mr_job *base, const struct mr_strings *texts, unsi
         return mr_error_set(err, -ENOMEM, "cannot start the sweep");
     }
     mr_job_choose_out(base, out->out, sizeof out->out);
-    rc = check_folders(base, axes, texts->n, out, err);
+    rc = check_folders(base, &axes.grid, out, err);
     for (size_t i = 0; !rc && !out->is_left && i < all; i++)
-        rc = run_point(base, axes, texts->n, i, out, err);
+        rc = run_point(base, &axes, i, out, err);
     for (size_t i = 0; out->runs && i < n; i++) {
-        const char *value[AXES_MAX];
-        name_point(axes, texts->n, i, out->out, &out->points[i], value);
+        name_point(&axes.grid, i, out->out, &out->points[i]);
         mr_job_sum_repeats(&out->runs[i], out->repeat, n, &out->points[i], &out->repeats[i]);
     }
     return rc;

@@ -41,12 +41,11 @@ struct mr_job_search {
     bool is_left;         /* this process was a rank of a point, which is over: tell nothing and end */
 };
 
-/* `base` is resolved and not run. An axis is "KEY=VALUE,VALUE,..."; KEY is an option of the job or a key of the
- * workload; commas inside brackets belong to the value. The last axis moves fastest. All values and folders are checked
- * before the first run. With repeat > 1 every point is run so often, all points in turn before the next round, so that
- * a machine that gets slower or faster does not favour one of them; without axes the job itself is the only point.
- * Stops at the first run that fails. Also after an error *out holds the points measured until then; free it with
- * mr_job_search_done in every case. */
+/* `base` is resolved and not run. An axis is "KEY=VALUE,VALUE,..." (conf/sweep.h); KEY is an option of the job or a key
+ * of the workload. All values and folders are checked before the first run. With repeat > 1 every point is run so
+ * often, all points in turn before the next round, so that a machine that gets slower or faster does not favour one of
+ * them; without axes the job itself is the only point. Stops at the first run that fails. Also after an error *out
+ * holds the points measured until then; free it with mr_job_search_done in every case. */
 int mr_job_sweep(const struct mr_job *base, const struct mr_strings *axes, unsigned repeat, struct mr_job_search *out,
                  struct mr_error *err);
 /* job_repeat.c: puts the medians of `n` runs, `stride` apart, into the point, and their spread and agreement into *out.

@@ -5,7 +5,7 @@
 #include "base/strbuf.h"
 #include "base/workers.h"
 #include "job/job_internal.h"
-#include "job/job_options.h"
+#include "conf/job_options.h"
 #include "job/job_tiers.h"
 
 #include <errno.h>
@@ -319,7 +319,7 @@ static json_t *ranks(const struct mr_job *j)
 /* Which policy read, and whether the steps got the data of the order. */
 static json_t *policy_json(const struct mr_job *j)
 {
-    struct mr_policy_choice c;
+    struct mr_loader_choice c;
     if (mr_job_policy(j, &c, NULL))
         return json_null();
     return json_pack("{s:s, s:b}", "name", c.policy, "keeps_order", !c.is_perfect);
@@ -372,18 +372,6 @@ static json_t *ours(const struct mr_job *j)
     json_object_set_new(o, "per_rank", ranks(j));
     json_object_set_new(o, "policy", policy_json(j));
     json_object_set_new(o, "tiers", mr_job_tiers_json(j));
-    return o;
-}
-
-/* What was asked for beside the workload, so that the run can be repeated and recomputed. */
-static json_t *options_json(const struct mr_job_options *opt)
-{
-    json_t *o = json_object();
-    for (const struct mr_option *x = mr_job_options_table.options; x->key; x++) {
-        char text[4200];
-        mr_option_print(x, opt, text, sizeof text);
-        json_object_set_new(o, x->key, json_string(text));
-    }
     return o;
 }
 
@@ -441,7 +429,7 @@ json_t *mr_job_summary_json(const struct mr_job *j)
     json_t *environment = json_deep_copy(json_object_get(j->result.host, "environment"));
     json_object_set_new(environment, "ranks_by", json_string(j->result.ranks_by));
     json_object_set_new(root, "environment", environment);
-    json_object_set_new(root, "options", options_json(&j->opt));
+    json_object_set_new(root, "options", mr_job_options_to_json(&j->opt));
     json_object_set_new(root, "config", j->config ? json_deep_copy(j->config) : mr_workload_to_json(j->w));
     json_t *notes = mr_strings_to_json(&j->notes), *more = mr_strings_to_json(&j->w->notes);
     json_array_extend(notes, more);

@@ -3,6 +3,7 @@
 #include "job/job_tiers.h"
 #include "base/common.h"
 #include "base/strbuf.h"
+#include "loader/policy_choice.h"
 
 #include <math.h>
 #include <string.h>
@@ -11,29 +12,27 @@ const char *const mr_job_sources[MR_JOB_SOURCES] = {"ram", "ssd", "peer", "sourc
 
 /* ---- what was asked for ---- */
 
-int mr_job_policy(const struct mr_job *j, struct mr_policy_choice *out, struct mr_error *err)
+int mr_job_policy(const struct mr_job *j, struct mr_loader_choice *out, struct mr_error *err)
 {
-    const struct mr_conf_reader *r = &j->w->reader;
-    bool threads = j->opt.threads || r->read_threads;
-    const char *policy = *r->policy || *r->tiers ? r->policy : threads ? "staging" : "naive";
-    return mr_policy_choose(policy, r->tiers, j->opt.allow_reorder, out, err);
+    return mr_bench_choose_policy(j->w, (unsigned)j->opt.threads, out, err);
 }
 
 int mr_job_check_tiers(const struct mr_job *j, struct mr_error *err)
 {
     const struct mr_workload *w = j->w;
-    struct mr_policy_choice c;
+    struct mr_loader_choice c;
     int rc = mr_job_policy(j, &c, err);
     if (rc || !(*w->reader.policy || *w->reader.tiers))
         return rc;
     int access = w->reader.file_access;
-    const char *with = w->dataset.format == MR_CF_SYNTHETIC ? "dataset.format=synthetic, which reads nothing"
-                       : w->pattern.unit != MR_UNIT_SAMPLE  ? "pattern.unit, which reads around the loader"
-                       : !c.tiers && !c.is_perfect          ? NULL
+    const char *with = w->dataset.format == MR_CF_SYNTHETIC     ? "dataset.format=synthetic, which reads nothing"
+                       : w->pattern.unit != MR_CONF_UNIT_SAMPLE ? "pattern.unit, which reads around the loader"
+                       : !c.tiers && !c.is_perfect              ? NULL
                        : access == MR_FA_COLLECTIVE || access == MR_FA_MPIO
                            ? "reader.file_access collective and mpio, where ranks read for others"
-                       : w->reader.read_type == MR_READ_MEMORY ? "reader.read_type=memory, which keeps all of the set"
-                                                               : NULL;
+                       : w->reader.read_type == MR_CONF_READ_MEMORY
+                           ? "reader.read_type=memory, which keeps all of the set"
+                           : NULL;
     if (!with)
         return 0;
     mr_error_plain(err, MR_E_CONFIG, "policy '%s' does not go together with %s", c.policy, with);
@@ -43,7 +42,7 @@ int mr_job_check_tiers(const struct mr_job *j, struct mr_error *err)
 void mr_job_tell_policy(const struct mr_job *j, struct mr_strbuf *out)
 {
     static const char *const peers[] = {"auto", "on", "off"};
-    struct mr_policy_choice c;
+    struct mr_loader_choice c;
     if (mr_job_policy(j, &c, NULL))
         return;
     mr_strbuf_printf(out, "policy %s", c.policy);

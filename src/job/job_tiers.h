@@ -3,10 +3,9 @@
 #define MR_JOB_JOB_TIERS_H
 
 #include "job/job.h"
-#include "loader/policy_choice.h"
 
-/* What reader.policy and reader.tiers amount to, for this job. Errors: those of mr_policy_choose. */
-int mr_job_policy(const struct mr_job *j, struct mr_policy_choice *out, struct mr_error *err);
+/* What reader.policy and reader.tiers amount to, for this job. Errors: those of mr_loader_choose. */
+int mr_job_policy(const struct mr_job *j, struct mr_loader_choice *out, struct mr_error *err);
 /* Keys that do not go together: MR_E_CONFIG, and the errors of the policy. */
 int mr_job_check_tiers(const struct mr_job *j, struct mr_error *err);
 /* "policy staging", "policy millrace, tiers auto (ram 1.2 GiB (chosen), ...), peers auto": what a dry run says, with

@@ -95,7 +95,7 @@ static int find_engine(const struct mr_job *j, const struct mr_system *sys, doub
 static int measure(const struct mr_job *j, const struct mr_system *sys, struct mr_job_checkpoints *out, double *most_mb,
                    struct mr_error *err)
 {
-    const struct mr_plan *p = &j->plan;
+    const struct mr_workload_plan *p = &j->plan;
     double *mb = calloc(p->ranks, sizeof(*mb));
     uint64_t most_files = 0;
     int rc = mb ? 0 : mr_error_set(err, -ENOMEM, "cannot predict the checkpoints of %u ranks", p->ranks);
@@ -124,7 +124,7 @@ static int measure(const struct mr_job *j, const struct mr_system *sys, struct m
 /* Seconds of training, or of pauses, before each save, and after the last. */
 static void find_gaps(const struct mr_job *j, double train_s, double *gap, double *rest)
 {
-    const struct mr_plan *p = &j->plan;
+    const struct mr_workload_plan *p = &j->plan;
     uint64_t writes = MR_MAX(p->checkpoint.writes, 1u),
              every = (uint64_t)MR_MAX(j->w->checkpoint.steps_between_checkpoints, 0);
     if (!j->w->workflow.train) {

@@ -13,7 +13,7 @@
 #include "base/common.h"
 #include "base/log.h"
 #include "launch/page_faults.h"
-#include "launch/python_told.h"
+#include "launch/python_summary.h"
 #include "launch/untraced.h"
 
 #include <dirent.h>
@@ -307,8 +307,9 @@ static int open_trace(struct launch *l, struct mr_error *err)
     if (rc < 0) {
         remove_spool(spool);
         if (rc == MR_E_CONFIG)
-            mr_error_hint(err,
-                          "a file has one writer: give every rank its own, or use the library alone (doc/tracing.md)");
+            mr_error_hint(
+                err,
+                "a file has one writer: give every rank its own, or use the library alone (doc/guides/tracing.md)");
         return rc;
     }
     snprintf(l->link, sizeof(l->link), "%.4000s.spool", l->opt->out); /* the file is ours now, and so is its link */
@@ -337,7 +338,7 @@ static void close_trace(struct launch *l)
     mr_warn_untraced(r->spool);
     snprintf(list, sizeof(list), "%.4000s/unseen", r->spool);
     unlink(list);
-    mr_python_told(r->spool, l->opt->settings.python, r->python, sizeof(r->python));
+    mr_python_summary(r->spool, l->opt->settings.python, r->python, sizeof(r->python));
     note_failure(l, mr_collector_close(l->collector, &r->stats, &err), &err);
     r->stats.lost += lost;
     if (access(r->spool, F_OK) != 0)

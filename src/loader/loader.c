@@ -169,7 +169,7 @@ int mr_loader_open_on(const struct mr_loader_params *params, struct mr_store *st
     if (!l->dataset_path)
         rc = mr_error_set(err, -ENOMEM, "cannot make a loader");
     else
-        rc = p->group ? mr_group_open(l, p, err) : open_all(l, err);
+        rc = open_all(l, err);
     if (rc) {
         mr_loader_close(l);
         return rc;
@@ -184,7 +184,6 @@ void mr_loader_close(struct mr_loader *l)
         return;
     bool read_all = mr_loader_read_all(l);
     mr_loader_leave_traffic(l);
-    mr_group_close(l);
     mr_engine_stop(l);
     mr_loader_forget_memory(l); /* nobody fetches from it any more */
     for (unsigned i = 0; l->threads && i < l->n_threads; i++) {
@@ -345,8 +344,6 @@ int mr_loader_start_epoch(struct mr_loader *l, uint64_t epoch, struct mr_error *
     if (l->delivered != l->released)
         return mr_error_plain(err, MR_E_USAGE, "%llu batches of the last epoch have not been released",
                               (unsigned long long)(l->delivered - l->released));
-    if (l->group)
-        return mr_group_start_epoch(l, epoch, err);
     if (continues_stream(l, epoch)) {
         l->base = l->delivered;
         l->epoch = epoch;
@@ -500,7 +497,8 @@ static bool same_dtype(const struct mr_shape *a, const struct mr_shape *b)
     return x == y;
 }
 
-void mr_loader_describe(struct mr_batch *b)
+/* What the rows of a complete batch have in common, from the shapes of all. */
+static void join_shapes(struct mr_batch *b)
 {
     struct mr_shape *all = &b->shape;
     *all = b->n ? b->shapes[0] : (struct mr_shape){.n_dims = -1};
@@ -524,7 +522,7 @@ static void describe(const struct mr_loader *l, struct slot *s)
         if (!s->has_shape[i])
             s->shapes[i] = l->usual;
     s->batch.shapes = s->shapes;
-    mr_loader_describe(&s->batch);
+    join_shapes(&s->batch);
     if (s->batch.shape.n_dims >= 0)
         s->batch.shapes = NULL;
 }
@@ -565,9 +563,9 @@ static int check_next(const struct mr_loader *l, struct mr_error *err)
         return mr_error_plain(err, MR_E_USAGE, "no epoch has been started");
     if (l->failed)
         return mr_error_plain(err, MR_E_USAGE, "a batch of this epoch failed; start the epoch again");
-    if (atomic_load(&l->stop) && !l->group)
+    if (atomic_load(&l->stop))
         return interrupted(err);
-    if (!l->group && l->delivered - l->base < l->n_batches && l->delivered - l->released >= l->ring)
+    if (l->delivered - l->base < l->n_batches && l->delivered - l->released >= l->ring)
         return mr_error_plain(err, MR_E_USAGE, "all %u batches are in use; release one first", l->ring);
     return 0;
 }
@@ -575,10 +573,6 @@ static int check_next(const struct mr_loader *l, struct mr_error *err)
 int mr_loader_next_timed(struct mr_loader *l, uint64_t timeout_ns, struct mr_batch **out, struct mr_error *err)
 {
     int rc = check_next(l, err);
-    if (!rc && l->group)
-        return timeout_ns == MR_LOADER_FOREVER
-                   ? mr_group_next(l, out, err)
-                   : mr_error_plain(err, MR_E_UNSUPPORTED, "a group waits for its batches without a timeout");
     if (rc || l->delivered - l->base == l->n_batches)
         return rc;
     if (l->prepared)
@@ -622,10 +616,6 @@ int mr_loader_next(struct mr_loader *l, struct mr_batch **out, struct mr_error *
  * batches. */
 void mr_loader_release(struct mr_loader *l, struct mr_batch *b)
 {
-    if (l->group) {
-        l->released = l->delivered;
-        return;
-    }
     b->n = 0; /* marks it */
     while (l->released < l->delivered && slot_of(l, l->released)->batch.n == 0)
         l->released++;
@@ -679,8 +669,6 @@ void mr_loader_stop(struct mr_loader *l)
     pthread_cond_broadcast(&l->ready);
     if (l->filler)
         mr_loader_stop(l->filler);
-    if (l->group)
-        mr_group_stop(l);
     if (l->waits_tier)
         mr_loader_stop_tier(l);
     pthread_mutex_unlock(&l->lock);
@@ -691,6 +679,4 @@ void mr_loader_restart(struct mr_loader *l)
     atomic_store(&l->stop, false);
     if (l->filler)
         mr_loader_restart(l->filler);
-    if (l->group)
-        mr_group_restart(l);
 }

@@ -11,7 +11,7 @@
  * reads shows as its calls. */
 static void tell_tracer(struct mr_loader *l)
 {
-    if (!l->p.events && l->read_ahead && !l->fills && !l->group)
+    if (!l->p.events && l->read_ahead && !l->fills)
         l->p.events = l->to_tracer = mr_events_of_tracer(MR_LEVEL_SAMPLE);
 }
 
@@ -85,15 +85,4 @@ void mr_loader_tell_batch(struct mr_loader *l, uint64_t epoch, uint64_t index, u
                                       {.name = "transform_ns", .value = (int64_t)s.transform_ns},
                                       {.name = "idle_ns", .value = (int64_t)s.idle_ns}};
     mr_emit_args(l->p.events, MR_SPAN_BATCH_READY, now_ns, now_ns, &at, (int64_t)rows, arg, MR_ARRAY_LEN(arg));
-}
-
-void mr_loader_tell_group(struct mr_loader *l, const struct mr_batch *b, uint64_t start_ns, uint64_t end_ns)
-{
-    const struct mr_where at = {.epoch = l->epoch,
-                                .step = MR_UNKNOWN,
-                                .batch = b ? b->index : l->first_batch + l->delivered,
-                                .sample = MR_UNKNOWN};
-    if (b)
-        mr_emit(l->p.events, MR_SPAN_BATCH_READY, end_ns, end_ns, &at, (int64_t)b->n);
-    mr_emit(l->p.events, MR_SPAN_WAIT, start_ns, end_ns, &at, b ? (int64_t)b->n : 0);
 }

@@ -126,7 +126,6 @@ struct mr_loader {
     bool owns_store;
     struct mr_traffic *device;        /* of the data set */
     struct mr_traffic_reader *reader; /* NULL: there is none, or tiers read */
-    struct group *group;              /* or NULL; then there are no dataset, threads and slots here */
     struct mr_memory_set *memory;     /* the set in memory, or NULL (loader_memory.c) */
     struct mr_loader *filler;         /* lock: who reads it */
     bool loaded;                      /* all of it is there */
@@ -248,21 +247,6 @@ void mr_loader_tell_wait(struct mr_loader *l, const struct slot *s, uint64_t sta
 /* Opens on a store that stays the caller's; NULL: opens params->store. */
 int mr_loader_open_on(const struct mr_loader_params *params, struct mr_store *store, struct mr_loader **out,
                       struct mr_error *err);
-/* What the rows of a complete batch have in common, from the shapes of all. */
-void mr_loader_describe(struct mr_batch *b);
-
-/* A loader in a group (loader_group.c): what the public functions of these names do then. */
-struct group;
-int mr_group_check(const struct mr_loader_params *p, struct mr_error *err);
-int mr_group_open(struct mr_loader *l, const struct mr_loader_params *p, struct mr_error *err);
-void mr_group_close(struct mr_loader *l);
-int mr_group_start_epoch(struct mr_loader *l, uint64_t epoch, struct mr_error *err);
-int mr_group_next(struct mr_loader *l, struct mr_batch **out, struct mr_error *err);
-void mr_group_stop(struct mr_loader *l);
-void mr_group_restart(struct mr_loader *l);
-void mr_group_stats(struct mr_loader *l, struct mr_loader_stats *out);
-/* The wait of a group's consumer; the batch it got, or NULL. */
-void mr_loader_tell_group(struct mr_loader *l, const struct mr_batch *b, uint64_t start_ns, uint64_t end_ns);
 
 /* The set in memory (loader_memory.c): frees it, with who reads it. */
 void mr_loader_forget_memory(struct mr_loader *l);

@@ -88,8 +88,6 @@ static void start(struct mr_loader *l, uint64_t epoch, uint64_t n, uint64_t skip
 int mr_loader_start_list(struct mr_loader *l, uint64_t epoch, const uint64_t *ids, uint64_t n, uint64_t skip,
                          struct mr_error *err)
 {
-    if (l->group)
-        return mr_error_plain(err, MR_E_UNSUPPORTED, "a group cannot read in an order of the caller's");
     if (l->tiered || l->is_perfect) {
         mr_error_plain(err, MR_E_UNSUPPORTED,
                        "policy '%s' cannot read in an order of the caller's: it plans with the order in the parameters",

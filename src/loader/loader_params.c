@@ -51,6 +51,5 @@ int mr_loader_params_take(const struct mr_loader_params *from, struct mr_loader_
     *out = defaults;
     memcpy(out, from, MR_MIN(from->size, sizeof *out));
     out->size = sizeof *out;
-    int rc = check(out, err);
-    return rc ? rc : mr_group_check(out, err);
+    return check(out, err);
 }

@@ -57,7 +57,7 @@ static int open_source(struct queue_reader *q, struct mr_error *err)
     enum mr_order_mode mode = mr_order_mode_of(l->order);
     const struct mr_fetch_store_options o = {.open_flags = l->p.flags & MR_LOADER_DIRECT ? MR_OBJ_DIRECT : 0,
                                              .open_files = mr_loader_files_per_thread(l),
-                                             .cut = {&q->transfer_bytes, q->transfer_bytes > 0},
+                                             .transfer_bytes = q->transfer_bytes,
                                              .depth = q->depth,
                                              .scattered = mode != MR_ORDER_SEQUENTIAL && mode != MR_ORDER_FILE,
                                              .stamps = l->tells_samples,

@@ -313,7 +313,7 @@ static bool in_slab(const struct slot *s)
 
 int mr_loader_take(struct mr_loader *l, struct mr_batch *b, void *fresh, struct mr_slab **out)
 {
-    if (l->group || l->is_perfect)
+    if (l->is_perfect)
         return -EAGAIN;
     struct slot *s = MR_CONTAINER_OF(b, struct slot, batch);
     if (!in_slab(s))

@@ -163,10 +163,7 @@ static void get_stats(struct mr_loader *l, struct mr_loader_stats *out)
 void mr_loader_get_stats_sized(struct mr_loader *l, struct mr_loader_stats *out, size_t size)
 {
     struct mr_loader_stats s;
-    if (l->group)
-        mr_group_stats(l, &s);
-    else
-        get_stats(l, &s);
+    get_stats(l, &s);
     memset(out, 0, size);
     memcpy(out, &s, MR_MIN(size, sizeof s));
 }

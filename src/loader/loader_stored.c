@@ -77,8 +77,8 @@ int mr_loader_leave_stored(struct mr_loader *l, uint32_t rows, struct mr_error *
 {
     const struct mr_preprocess_params *p = &l->preprocess;
     const char *why = NULL;
-    if (l->group || l->queued)
-        why = l->group ? "ranks read for others" : "samples are read through a queue";
+    if (l->queued)
+        why = "samples are read through a queue";
     else if (!l->p.preprocess || !p->rgb || (!p->height && p->last_crop == MR_CROP_NONE))
         why = "samples are not pictures that are made equally large";
     else if (l->p.transform || l->p.flags & MR_LOADER_VERIFY_CONTENT)

@@ -9,8 +9,6 @@
 #include "loader/loader_internal.h"
 #include "dataset/fetch.h"
 #include "event/emit.h"
-#include "loader/loader_together.h"
-#include "loader/policy_choice.h"
 #include "tier/tier.h"
 #include "wire/wire.h"
 
@@ -22,8 +20,8 @@
 
 int mr_loader_choose_policy(struct mr_loader *l, struct mr_error *err)
 {
-    struct mr_policy_choice c;
-    int rc = mr_policy_choose(l->p.policy, l->p.tiers, l->p.allow_reorder, &c, err);
+    struct mr_loader_choice c;
+    int rc = mr_loader_choose(l->p.policy, l->p.tiers, &c, err);
     if (rc)
         return rc;
     if (c.tiers && l->p.flags & MR_LOADER_IN_MEMORY) {

@@ -1,4 +1,4 @@
-/* See policy_choice.h. */
+/* The one place where a policy is chosen: mr_loader_choose of <millrace/loader.h>; and policy_choice.h. */
 #include "loader/policy_choice.h"
 #include "policy/policy.h"
 #include "tier/tier_spec.h"
@@ -8,16 +8,11 @@ static bool is_given(const char *text)
     return text && *text;
 }
 
-static int refuse_order(const struct mr_policy_ops *ops, bool allow_reorder, struct mr_error *err)
+static int refuse_order(const struct mr_policy_ops *ops, struct mr_error *err)
 {
-    if (!allow_reorder) {
-        mr_error_plain(err, MR_E_USAGE, "policy '%s' reads other samples than the order says", ops->name);
-        return mr_error_hint(err, "'millrace' keeps the order; --allow-reorder (allow_reorder) takes what comes"),
-               MR_E_USAGE;
-    }
-    mr_error_plain(err, MR_E_UNSUPPORTED, "policy '%s' changes the order, and such a policy cannot run for real yet",
+    mr_error_plain(err, MR_E_UNSUPPORTED, "policy '%s' changes the sample order, which this loader preserves",
                    ops->name);
-    return mr_error_hint(err, "'millrace sim' simulates it"), MR_E_UNSUPPORTED;
+    return mr_error_hint(err, "'millrace' keeps the order; 'millrace sim' simulates '%s'", ops->name), MR_E_UNSUPPORTED;
 }
 
 static int refuse_tiers(const struct mr_policy_ops *ops, struct mr_error *err)
@@ -35,8 +30,7 @@ static int check_tiers(const char *tiers, struct mr_error *err)
     return rc;
 }
 
-int mr_policy_choose(const char *policy, const char *tiers, bool allow_reorder, struct mr_policy_choice *out,
-                     struct mr_error *err)
+int mr_loader_choose(const char *policy, const char *tiers, struct mr_loader_choice *out, struct mr_error *err)
 {
     enum mr_policy_id id;
     bool tiered = is_given(tiers);
@@ -45,12 +39,12 @@ int mr_policy_choose(const char *policy, const char *tiers, bool allow_reorder, 
         return rc;
     const struct mr_policy_ops *ops = mr_policy_get_ops(id);
     if (ops->reorders || ops->redraw)
-        return refuse_order(ops, allow_reorder, err);
+        return refuse_order(ops, err);
     if (tiered && !ops->keeps)
         return refuse_tiers(ops, err);
     if (tiered && (rc = check_tiers(tiers, err)))
         return rc;
-    *out = (struct mr_policy_choice){.policy = ops->name,
+    *out = (struct mr_loader_choice){.policy = ops->name,
                                      .tiers = !ops->keeps ? NULL
                                               : tiered    ? tiers
                                                           : "auto",

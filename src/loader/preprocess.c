@@ -21,7 +21,7 @@
 struct mr_preprocess {
     struct mr_preprocess_params p;
     const struct mr_preprocess_kernels *k;
-    struct mr_axis x, y;
+    struct mr_resize_axis x, y;
     float *row;
     size_t row_cap;
     uint8_t *rgb; /* a picture that had another number of channels */

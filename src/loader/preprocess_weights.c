@@ -101,30 +101,35 @@ void mr_line_needed(const struct mr_line *l, uint32_t start, uint32_t n, uint32_
 
 /* ---- weights ---- */
 
-void mr_axis_done(struct mr_axis *a)
+void mr_axis_done(struct mr_resize_axis *a)
 {
     free(a->start);
     free(a->count);
     free(a->weight);
-    *a = (struct mr_axis){0};
+    *a = (struct mr_resize_axis){0};
 }
 
-static int grow_axis(struct mr_axis *a, size_t pixels, size_t width)
+static int grow_axis(struct mr_resize_axis *a, size_t pixels, size_t width)
 {
     if (pixels <= a->pixels && width <= a->width)
         return 0;
     pixels = MR_MAX(pixels, a->pixels);
     width = MR_MAX(width, a->width);
+    int32_t *start = calloc(pixels, sizeof(*start)), *count = calloc(pixels, sizeof(*count));
+    float *weight = calloc(pixels * width, sizeof(*weight));
+    if (!start || !count || !weight) {
+        free(start);
+        free(count);
+        free(weight);
+        return -ENOMEM;
+    }
     mr_axis_done(a);
-    *a = (struct mr_axis){.start = calloc(pixels, sizeof(int32_t)),
-                          .count = calloc(pixels, sizeof(int32_t)),
-                          .weight = calloc(pixels * width, sizeof(float)),
-                          .pixels = pixels,
-                          .width = width};
-    if (a->start && a->count && a->weight)
-        return 0;
-    mr_axis_done(a);
-    return -ENOMEM;
+    a->start = start;
+    a->count = count;
+    a->weight = weight;
+    a->pixels = pixels;
+    a->width = width;
+    return 0;
 }
 
 /* Weights of source pixels [first, last) around `middle`; they sum to 1. */
@@ -145,7 +150,7 @@ static void weigh_pixel(const struct mr_line *l, double middle, int64_t first, i
         out[k - first] = (float)((double)out[k - first] / sum);
 }
 
-int mr_axis_weigh(struct mr_axis *a, const struct mr_line *l, uint32_t begin, uint32_t n, uint32_t origin,
+int mr_axis_weigh(struct mr_resize_axis *a, const struct mr_line *l, uint32_t begin, uint32_t n, uint32_t origin,
                   bool mirrored)
 {
     int rc = grow_axis(a, n, (size_t)(2 * ceil(l->support)) + 1);
@@ -162,7 +167,7 @@ int mr_axis_weigh(struct mr_axis *a, const struct mr_line *l, uint32_t begin, ui
     return rc;
 }
 
-int32_t mr_axis_even_out(struct mr_axis *a, uint32_t n, uint32_t limit)
+int32_t mr_axis_even_out(struct mr_resize_axis *a, uint32_t n, uint32_t limit)
 {
     int32_t most = 0;
     for (uint32_t i = 0; i < n; i++)

@@ -20,18 +20,18 @@ struct mr_line mr_line_of(uint32_t at, uint32_t length, uint32_t to, unsigned sh
 /* The source pixels that n pixels of the result from `start` on are made of. */
 void mr_line_needed(const struct mr_line *l, uint32_t start, uint32_t n, uint32_t *at, uint32_t *len);
 
-struct mr_axis {
+struct mr_resize_axis {
     int32_t *start, *count;
     float *weight;        /* `width` per pixel of the result */
     size_t pixels, width; /* room */
 };
-void mr_axis_done(struct mr_axis *a);
+void mr_axis_done(struct mr_resize_axis *a);
 /* Weights of n pixels of the result from `begin` on; starts count from source pixel `origin`. -ENOMEM; allocates only
  * what no earlier call needed. */
-int mr_axis_weigh(struct mr_axis *a, const struct mr_line *l, uint32_t begin, uint32_t n, uint32_t origin,
+int mr_axis_weigh(struct mr_resize_axis *a, const struct mr_line *l, uint32_t begin, uint32_t n, uint32_t origin,
                   bool mirrored);
 /* Gives every pixel as many taps as the one with most has, with weights of 0, inside `limit` source pixels: loops of
  * one length need no branch that nobody can predict. Returns how many, or 0: not possible. */
-int32_t mr_axis_even_out(struct mr_axis *a, uint32_t n, uint32_t limit);
+int32_t mr_axis_even_out(struct mr_resize_axis *a, uint32_t n, uint32_t limit);
 
 #endif

@@ -1,4 +1,4 @@
-/* Our own figures from the step series; definitions in metrics.h and doc/metrics.md. */
+/* Our own figures from the step series; definitions in metrics.h and doc/reference/metrics.md. */
 #include "metrics/metrics.h"
 #include "base/common.h"
 #include "base/rng.h"

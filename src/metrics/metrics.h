@@ -1,7 +1,7 @@
 /* Every formula, once: what the steps of a run amount to. Pure arithmetic over per-step series; the live display, the
  * summary, offline analysis and tests all call this. Two families:
  *
- *   mr_metrics_compute   ours: exact times, wall clock, real bytes (definitions in doc/metrics.md)
+ *   mr_metrics_compute   ours: exact times, wall clock, real bytes (definitions in doc/reference/metrics.md)
  *   mr_dlio_compute      the DLIO benchmark's, by its formulas and under its names, faults included, for comparison
  *
  * A step is a row of consecutive times inside one rank:

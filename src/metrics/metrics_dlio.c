@@ -1,6 +1,6 @@
 /* The DLIO benchmark's figures by its own formulas (its statistics counter, 2024-2026), kept apart because several of
- * them are not what their names say; doc/metrics.md lists how they differ from ours. On the same series they equal
- * DLIO's.
+ * them are not what their names say; doc/reference/metrics.md lists how they differ from ours. On the same series they
+ * equal DLIO's.
  *
  *   block         steps up to a checkpoint, and its wall clock T
  *   AU(block)     sum of compute[start..end] / (T - sum of load + compute of the steps left out), in percent

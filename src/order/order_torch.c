@@ -3,7 +3,7 @@
  *   n <  214748364 (2^32 / 20): forward Fisher-Yates, one 32-bit draw modulo (n - i) per step; every torch version
  *   n >= 214748364: inside-out Fisher-Yates with 64-bit draws (two 32-bit draws, the first is the high half); torch
  *        2.6 and later. Older ones kept the first algorithm for all n, whose draws are uneven there.
- * doc/order.md says which versions were compared.
+ * doc/reference/order.md says which versions were compared.
  *
  * Draws do not depend on the table, so they are made a block ahead and the places they will touch prefetched: the table
  * is larger than any cache, and waiting for one miss per sample is what torch itself spends its time on. */

@@ -1,8 +1,8 @@
 /* The expected-value forms of the policies: what they do on average, without tables of who holds what, for runs so
  * large that one byte per node and sample would not fit. Under full shuffling a node reads a sample in an epoch with
  * probability 1/N, independently from epoch to epoch, so the share of its accesses that find the sample in an own
- * class, at a peer or only on the PFS follows from the position in the run. doc/simulator.md derives the formulas and
- * states the error against the exact engine. Nodes are alike: capacities are those of node 0.
+ * class, at a peer or only on the PFS follows from the position in the run. doc/guides/simulator.md derives the
+ * formulas and states the error against the exact engine. Nodes are alike: capacities are those of node 0.
  *
  * Shards (preloading policies, lbann-dynamic after its first epoch): the job holds h = min(1, N d / S) of the set, a
  * node finds h/N of it at home. millrace: the own share is that of Belady with bypass on a node's random stream,
@@ -174,9 +174,10 @@ static double own_of_exchange(double held, double per_node)
         double phi = exp(-z * z / 2) / sqrt(2 * 3.14159265358979), below = 0.5 * erfc(-z / sqrt(2));
         return fmin(held, (per_node - sd * (z * below + phi)) / per_node);
     }
-    for (double k = 0; k < mean + 12 * sqrt(mean) + 12; k++) {
+    const unsigned end = (unsigned)ceil(mean + 12 * sqrt(mean) + 12);
+    for (unsigned k = 0; k < end; k++) {
         own += fmin(k, per_node) * p;
-        p *= mean / (k + 1);
+        p *= mean / (k + 1.0);
     }
     return fmin(held, own / per_node);
 }

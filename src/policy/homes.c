@@ -11,7 +11,7 @@
 
 #define BLOCK 256u
 #define EXACT_MAX ((uint64_t)1 << 20) /* samples whose sizes are summed up one by one */
-#define CHAIN_NODES_MAX 32u           /* beyond it a chain buys nothing: doc/simulator.md */
+#define CHAIN_NODES_MAX 32u           /* beyond it a chain buys nothing: doc/guides/simulator.md */
 #define CHAIN_EXACT_MAX 4096u         /* samples of which all are tried */
 #define CHAIN_SAMPLES 1024u           /* of more, so many */
 #define BUCKETS 4096u
@@ -58,8 +58,10 @@ static double capacity_of(const struct mr_homes *h, uint32_t node, uint64_t entr
 {
     double bytes = 0, mean = (double)h->w->total_bytes / (double)h->w->samples;
     uint64_t each = MR_MAX(h->w->sample_bytes, (uint64_t)1); /* whole samples, where they are equal */
-    for (unsigned j = 1; j < h->classes; j++)
-        bytes += (double)(mr_policy_capacity(h->w, node, j) / each * each);
+    for (unsigned j = 1; j < h->classes; j++) {
+        uint64_t whole = mr_policy_capacity(h->w, node, j) / each;
+        bytes += (double)(whole * each);
+    }
     return fmin(bytes, 0.98 * (double)entries_max * mean);
 }
 

@@ -111,8 +111,10 @@ static void find_early(const struct mr_policy_world *w, struct nopfs_plan *p)
         uint64_t when[2] = {MR_NO_ACCESS, MR_NO_ACCESS};
         early[0] = early[1] = w->nodes;
         for (uint32_t i = 0; i < w->nodes; i++) {
-            uint64_t at = p->first[i * w->samples + id];
-            if (p->planned[i * w->samples + id] == MR_NOT_HELD || at >= when[1])
+            if (p->planned[i * w->samples + id] == MR_NOT_HELD)
+                continue;
+            uint64_t at = p->first[i * w->samples + id]; /* written for samples that the node uses */
+            if (at >= when[1])
                 continue;
             bool best = at < when[0];
             when[1] = best ? when[0] : at;
@@ -140,7 +142,7 @@ static int make_plan(const struct mr_policy_world *w, struct nopfs_plan **out, s
     if (p) {
         p->planned = malloc(cells);
         p->early = malloc(2 * w->samples * sizeof(*p->early));
-        p->first = malloc(cells * sizeof(*p->first));
+        p->first = calloc(cells, sizeof(*p->first));
     }
     int rc = p && count && p->planned && p->early && p->first ? 0 : -ENOMEM;
     if (!rc) {

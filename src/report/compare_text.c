@@ -60,10 +60,11 @@ static void cell_text(const struct mr_compare_cell *x, const struct scale *s, ch
         snprintf(out, 64, "%.*f +/- %.*f", d, v, d, x->sd / s->by);
 }
 
-static void change_text(int metric, const struct mr_compare_change *x, char out[64])
+static void change_text(int metric, const struct mr_compare_row *row, size_t side, char out[64])
 {
+    const struct mr_compare_change *x = &row->change[side];
     if (isnan(x->change))
-        snprintf(out, 64, "unknown");
+        snprintf(out, 64, row->cell[0].n && row->cell[side].n ? "from 0" : "unknown");
     else if (x->verdict == MR_COMPARE_SAME && x->change == 0)
         snprintf(out, 64, "same");
     else if (mr_compare_metric_info[metric].unit == MR_IN_SHARE)
@@ -115,10 +116,11 @@ static void print_row(FILE *f, const struct mr_compare *c, int metric, size_t si
 {
     const struct mr_compare_row *row = &c->row[metric];
     char a[64], b[64], change[64], verdict[96];
-    struct scale s = scale_of(metric, row->cell[0].n ? row->cell[0].mean : row->cell[side].mean);
+    bool base = row->cell[0].n && row->cell[0].mean != 0;
+    struct scale s = scale_of(metric, row->cell[base ? 0 : side].mean);
     cell_text(&row->cell[0], &s, a);
     cell_text(&row->cell[side], &s, b);
-    change_text(metric, &row->change[side], change);
+    change_text(metric, row, side, change);
     verdict_text(c, metric, &row->change[side], verdict);
     target_text(c, metric, side, verdict);
     fprintf(f, " %-*s %*s %*s %-6s %9s", NAME_WIDTH - 1, mr_compare_metric_info[metric].text, CELL, a, CELL, b, s.unit,
@@ -154,10 +156,9 @@ static const char *plain(const char *text, char *out, size_t cap)
 /* The end of a path says more than its beginning. */
 static const char *short_name(const char *name, char *out, size_t most)
 {
-    size_t n = strlen(name);
     char tail[512];
     plain(name, tail, sizeof tail);
-    n = strlen(tail);
+    size_t n = strlen(tail);
     if (n > most)
         snprintf(out, most + 1, "..%s", tail + n - most + 2);
     else

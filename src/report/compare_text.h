@@ -2,7 +2,7 @@
 #ifndef MR_REPORT_COMPARE_TEXT_H
 #define MR_REPORT_COMPARE_TEXT_H
 
-#include "explain/compare.h"
+#include "compare/compare.h"
 
 #include <stdio.h>
 

@@ -7,7 +7,7 @@
 #ifndef MR_REPORT_CONTEXT_H
 #define MR_REPORT_CONTEXT_H
 
-#include "event/trace_read.h"
+#include "import/trace_read.h"
 
 /* A key and its value; the ids are strings of `process`. */
 struct mr_inherited_arg {

@@ -9,7 +9,7 @@
 #ifndef MR_REPORT_EXPORT_H
 #define MR_REPORT_EXPORT_H
 
-#include "event/trace_read.h"
+#include "import/trace_read.h"
 
 enum mr_export_format { MR_EXPORT_PERFETTO, MR_EXPORT_CHROME, MR_EXPORT_PFW, MR_EXPORT_CSV, MR_EXPORT_TIMELOGGER };
 

@@ -3,7 +3,7 @@
 #ifndef MR_REPORT_LANES_H
 #define MR_REPORT_LANES_H
 
-#include "event/trace_read.h"
+#include "import/trace_read.h"
 
 /* Zero-initialise; mr_lanes_done frees. */
 struct mr_lanes {

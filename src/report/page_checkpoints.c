@@ -52,7 +52,8 @@ static void draw_gantt(struct mr_page *p)
         const struct mr_explain_checkpoint *k = &x->checkpoint[i];
         if (k->rank % every || seen++ % every_bar)
             continue;
-        double row = k->rank / every;
+        uint32_t number = k->rank / every;
+        double row = number;
         if (k->drain_end_ns != MR_TIME_UNKNOWN && k->drain_start_ns != MR_TIME_UNKNOWN) {
             tip_of(x, k, true, tip, sizeof tip);
             mr_chart_box(&c, (double)k->drain_start_ns / 1e9, (double)k->drain_end_ns / 1e9, row + 0.3, row + 0.7,

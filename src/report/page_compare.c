@@ -60,13 +60,15 @@ static void put_cell(struct mr_page_shell *p, int metric, const struct mr_compar
     mr_strbuf_puts(&p->body, "</td>");
 }
 
-static void put_change(struct mr_page_shell *p, const struct mr_compare *c, int metric,
-                       const struct mr_compare_change *x)
+static void put_change(struct mr_page_shell *p, const struct mr_compare *c, int metric, size_t side)
 {
+    const struct mr_compare_row *row = &c->row[metric];
+    const struct mr_compare_change *x = &row->change[side];
     bool share = mr_compare_metric_info[metric].unit == MR_IN_SHARE;
     const char *unit = share ? "pp" : "%";
     if (isnan(x->change))
-        mr_strbuf_puts(&p->body, "<td class=\"n unknown\">unknown</td><td>");
+        mr_strbuf_printf(&p->body, "<td class=\"n unknown\">%s</td><td>",
+                         row->cell[0].n && row->cell[side].n ? "from 0" : "unknown");
     else
         mr_strbuf_printf(&p->body, "<td class=\"n\" data-v=\"%.9g\">%+.1f %s</td><td>", x->change, 100 * x->change,
                          unit);
@@ -105,7 +107,7 @@ static void put_table(struct mr_page_shell *p, const struct mr_compare *c, size_
         mr_strbuf_printf(&p->body, "<tr><td>%s</td>", mr_compare_metric_info[m].text);
         put_cell(p, m, &row->cell[0]);
         put_cell(p, m, &row->cell[side]);
-        put_change(p, c, m, &row->change[side]);
+        put_change(p, c, m, side);
         mr_strbuf_puts(&p->body, "</tr>\n");
     }
     mr_page_table_end(p);

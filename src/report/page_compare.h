@@ -3,7 +3,7 @@
 #ifndef MR_REPORT_PAGE_COMPARE_H
 #define MR_REPORT_PAGE_COMPARE_H
 
-#include "explain/compare.h"
+#include "compare/compare.h"
 
 /* "-" for standard output. -errno; a failure leaves no half page. */
 int mr_page_compare_write(const char *path, const struct mr_compare *c, struct mr_error *err);

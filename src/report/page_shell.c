@@ -189,9 +189,9 @@ int mr_page_save(const struct mr_page_shell *p, const char *path, struct mr_erro
 {
     struct mr_strbuf page = {0};
     mr_page_compose(p, &page);
-    int rc = page.failed                                 ? -ENOMEM
-             : strcmp(path, "-") && is_replaceable(path) ? write_anew(&page, path)
-                                                         : write_in_place(&page, path);
+    int rc = page.failed                                      ? -ENOMEM
+             : strcmp(path, "-") != 0 && is_replaceable(path) ? write_anew(&page, path)
+                                                              : write_in_place(&page, path);
     mr_strbuf_done(&page);
     return rc ? mr_error_set(err, rc, "cannot write '%s'", path) : 0;
 }

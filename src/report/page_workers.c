@@ -63,16 +63,16 @@ static void draw_workers(struct mr_page *p)
     c.x = (struct mr_axis){.high = 1, .unit = MR_UNIT_SHARE, .name = "share of its time"};
     c.y = (struct mr_axis){.low = (double)rows, .high = 0, .bare = true};
     mr_chart_open(&c, "Workers", "One bar per worker: how its time was spent.");
-    for (size_t i = 0; i < x->workers; i += every) {
-        draw_row(p, &c, &x->worker[i], (double)(i / every));
+    for (size_t i = 0, row = 0; i < x->workers; i += every, row++) {
+        draw_row(p, &c, &x->worker[i], (double)row);
         shares_of(&x->worker[i], part);
         for (unsigned k = 0; k < SHARES; k++)
             used[k] += part[k].ns;
     }
-    for (size_t i = 0; i < x->workers; i += every) {
+    for (size_t i = 0, row = 0; i < x->workers; i += every, row++) {
         char name[64];
         worker_name(x, &x->worker[i], name, sizeof name);
-        mr_chart_row_name(&c, (double)(i / every) + 0.5, name);
+        mr_chart_row_name(&c, (double)row + 0.5, name);
     }
     mr_chart_close(&c);
     mr_legend_open(p->b);

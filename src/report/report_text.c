@@ -99,6 +99,8 @@ static void put_head(const struct mr_explanation *x, const struct mr_report_text
                          mr_plural((unsigned long long)x->facts.nodes, "node", "nodes"));
     if (steps)
         mr_strbuf_printf(&facts, ", %llu %s", (unsigned long long)steps, mr_plural(steps, "step", "steps"));
+    if (x->facts.simulated)
+        mr_strbuf_puts(&facts, ", simulated");
     char length[MR_HUMAN_LEN];
     mr_strbuf_printf(&facts, "%s%s", facts.len ? ", " : "", mr_human_ns((double)x->duration_ns, length));
     if (x->facts.device && *x->facts.device)

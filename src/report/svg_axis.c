@@ -107,7 +107,8 @@ static void tick_text(const struct mr_axis *a, double v, double step, char out[M
 static size_t dense_ticks(const struct mr_axis *a, double low, double high, struct mr_tick tick[MR_TICKS_MAX])
 {
     size_t n = 0;
-    for (double e = floor(log10(low)); e <= ceil(log10(high)); e++)
+    const int last = (int)ceil(log10(high));
+    for (int e = (int)floor(log10(low)); e <= last; e++)
         for (unsigned k = 0; k < 3 && n < MR_TICKS_MAX; k++) {
             double v = pow(10, e) * (k == 0 ? 1 : k == 1 ? 2 : 5);
             if (v < low * 0.9999 || v > high * 1.0001)

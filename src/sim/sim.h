@@ -4,7 +4,7 @@
  *   shared  (default) an event-driven engine that shares the PFS, every storage class and the network truly among all
  *           active transfers.
  *   thesis  follows the published simulator of the clairvoyant-prefetching thesis with its quirks, to reproduce its
- *           tables. It grants every prefetch thread t(gamma)/gamma, which no PFS does; see doc/simulator.md.
+ *           tables. It grants every prefetch thread t(gamma)/gamma, which no PFS does; see doc/guides/simulator.md.
  *
  * Both read the same access order (order module) and sample sizes. Units as in the model: MB, MB/s, seconds. */
 #ifndef MR_SIM_SIM_H
@@ -76,6 +76,8 @@ struct mr_sim_workload {
     struct mr_sim_trace *trace; /* or NULL: where mr_sim_shared puts its events; borrowed, see sim_trace.h */
 };
 int mr_sim_workload_init(struct mr_sim_workload *w, const struct mr_scenario *s, struct mr_error *err);
+/* The whole bytes of a sample, as the trace counts them. */
+uint64_t mr_sim_sample_bytes(const struct mr_sim_workload *w, uint64_t id);
 int mr_sim_load_epoch(struct mr_sim_workload *w, uint32_t epoch, struct mr_error *err);
 /* Sums up the bytes of every step once, on up to `threads` threads. From then on mr_sim_shared works with expected
  * behaviour instead of exact tables, and mr_sim_bounds is quick. */

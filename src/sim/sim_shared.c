@@ -7,8 +7,8 @@
  * A thread carries one item at a time: `grain` consecutive samples of the node's stream (staging) or of a fill list. An
  * item is moved source by source, with one flow in every resource a source uses (PFS; or a peer's class, its link and
  * ours; or an own class); then the thread spends the preprocessing and write time, and the item is there. grain = 1 is
- * exact; the default grows with the run, so that the work stays bounded (mr_sim_grain); doc/simulator.md states the
- * error.
+ * exact; the default grows with the run, so that the work stays bounded (mr_sim_grain); doc/guides/simulator.md states
+ * the error.
  *
  * When the tables of who holds what would not fit, an item is a node's whole step and its sources come from the
  * policy's expected-value form instead of its instances; everything else stays the same.
@@ -46,13 +46,6 @@ static float *item_done(struct shared *x, uint32_t node, uint64_t item)
     return &x->done_at[item / x->items_per_epoch % 2][node * x->items_per_epoch + item % x->items_per_epoch];
 }
 
-static void trace_compute(struct shared *x, uint32_t node)
-{
-    const struct sim_node *n = &x->nodes[node];
-    if (n->t > n->busy_since)
-        mr_sim_trace_span(x->w->trace, MR_SPAN_COMPUTE, node, MR_SIM_LANE_TRAIN, n->busy_since, n->t);
-}
-
 /* Compute that one item brings. A step of given length whose reads come on demand begins when all of them are there;
  * else a step is computed item by item. */
 static double compute_of(const struct shared *x, double mb, bool is_last)
@@ -76,20 +69,20 @@ static void consume(struct shared *x, uint32_t node)
             return;
         double mb = mr_shared_item_mb(x, node, n->consumed);
         double at = x->base_s[n->consumed / x->items_per_epoch % 2] + (double)done;
+        double compute_s = compute_of(x, mb, n->consumed + 1 == end);
+        n->ready_s = fmax(n->ready_s, at);
         if (at > n->t) {
-            trace_compute(x, node);
-            mr_sim_trace_span(x->w->trace, MR_SPAN_WAIT, node, MR_SIM_LANE_TRAIN, n->t, at);
-            n->busy_since = n->t = at;
+            n->wait_s += at - n->t;
+            n->t = at;
         }
-        n->t += compute_of(x, mb, n->consumed + 1 == end);
+        n->t += compute_s;
+        n->compute_s += compute_s;
         n->step_mb += mb;
         x->out->consumed_mb += mb;
         n->consumed++;
     }
-    if (!n->waiting_at_barrier) {
-        trace_compute(x, node);
+    if (!n->waiting_at_barrier)
         finish_step(x, node);
-    }
 }
 
 /* naive: the consumer reads by itself, one item after the other. */
@@ -107,7 +100,8 @@ static void start_step(struct shared *x)
     for (uint32_t i = 0; i < x->s->nodes; i++) {
         struct sim_node *n = &x->nodes[i];
         n->waiting_at_barrier = false;
-        n->t = n->busy_since = x->now;
+        n->t = x->now;
+        n->wait_s = n->compute_s = n->ready_s = 0;
         n->staged_mb -= n->step_mb;
         n->step_mb = 0;
     }
@@ -133,16 +127,35 @@ static void sample_arrived(struct shared *x, uint32_t thread, uint64_t k, uint32
     mr_policy_result(&x->world.nodes[t->node], access, id, &o);
 }
 
+/* The write of an item, and the samples that are ready with it. */
+static void trace_item(const struct shared *x, uint32_t thread)
+{
+    const struct shared_thread *t = &x->threads[thread];
+    struct mr_sim_part p = mr_shared_part(x, thread, x->now - (t->write_s - t->latency_s), x->now);
+    for (unsigned k = 0; k < MR_SIM_SOURCES; k++) {
+        p.samples += t->todo.whole[k].samples;
+        p.bytes += t->todo.whole[k].bytes;
+    }
+    mr_sim_trace_write(x->w->trace, &p, t->class);
+    if (t->class > 0)
+        return;
+    struct item_ids it = mr_shared_item_ids(x, t->node, t->item);
+    assert(p.samples == it.n); /* V2: each came from one source */
+    for (uint64_t k = 0; k < it.n; k++) {
+        p.sample = it.ids[k];
+        p.bytes = mr_sim_sample_bytes(x->w, it.ids[k]);
+        mr_sim_trace_row(x->w->trace, &p);
+    }
+}
+
 static void item_arrived(struct shared *x, uint32_t thread)
 {
     struct shared_thread *t = &x->threads[thread];
     assert(t->busy && t->flows == 0);
     t->busy = false;
-    mr_sim_trace_span(x->w->trace, t->class > 0 ? MR_SPAN_FILL : MR_SPAN_STAGE, t->node, mr_shared_lane(x, thread),
-                      t->started_s, x->now);
+    if (x->w->trace)
+        trace_item(x, thread);
     if (t->class > 0) {
-        mr_sim_trace_write(x->w->trace, t->node, mr_shared_lane(x, thread), t->class, x->now - t->write_s, x->now,
-                           t->item_mb);
         for (uint32_t k = 0; k < t->n_ids && !mr_is_expected(x); k++)
             sample_arrived(x, thread, k, t->ids[k], t->deadlines[k]);
         mr_shared_release_waiters(x, thread);
@@ -179,19 +192,34 @@ static void flow_ended(struct shared *x, uint32_t pool)
         mr_shared_advance_item(x, thread);
 }
 
-/* The step that has just ended: the nodes' waiting for each other, and what it took beyond the compute of its slowest
- * node. */
+static uint64_t step_bytes(const struct shared *x, uint32_t node, uint64_t step)
+{
+    uint64_t bytes = 0;
+    for (uint64_t item = step * x->items_per_step; item < (step + 1) * x->items_per_step; item++) {
+        struct item_ids it = mr_shared_item_ids(x, node, item);
+        for (uint64_t k = 0; k < it.n; k++)
+            bytes += mr_sim_sample_bytes(x->w, it.ids[k]);
+    }
+    return bytes;
+}
+
+/* The step that has just ended. */
 static void trace_step(struct shared *x)
 {
-    double compute_s = 0;
-    uint32_t epoch = (uint32_t)((x->step - 1) / x->w->steps_per_epoch);
+    uint64_t step = x->step - 1;
+    uint32_t epoch = (uint32_t)(step / x->w->steps_per_epoch);
     for (uint32_t i = 0; i < x->s->nodes; i++) {
         const struct sim_node *n = &x->nodes[i];
-        compute_s = fmax(compute_s, mr_sim_compute_s(x->s, n->step_mb));
-        if (n->t < x->now)
-            mr_sim_trace_span(x->w->trace, MR_SPAN_BARRIER, i, MR_SIM_LANE_TRAIN, n->t, x->now);
+        mr_sim_trace_step(x->w->trace, &(struct mr_sim_step){.node = i,
+                                                             .epoch = epoch,
+                                                             .step = step % x->w->steps_per_epoch,
+                                                             .start_s = x->step_start,
+                                                             .end_s = x->now,
+                                                             .wait_s = n->wait_s,
+                                                             .compute_s = n->compute_s,
+                                                             .ready_s = n->ready_s,
+                                                             .bytes = step_bytes(x, i, step)});
     }
-    mr_sim_trace_step(x->w->trace, x->step - 1, epoch, x->step_start, x->now, x->now - x->step_start - compute_s);
     if (x->step % x->w->steps_per_epoch == 0) {
         mr_sim_trace_epoch(x->w->trace, epoch, x->epoch_start, x->now);
         x->epoch_start = x->now;
@@ -370,8 +398,8 @@ static int run(struct shared *x, const atomic_bool *stop)
         while (x->idle_fillers < x->n_fillers && run_event(x)) {
         }
         x->out->preload_s = x->epoch_start = x->now;
-        mr_sim_trace_preload(x->w->trace, x->now);
     }
+    mr_sim_trace_begin(x->w->trace, x->now);
     x->training = true;
     int rc = mr_shared_load_epoch(x, 0);
     if (rc)
@@ -386,6 +414,7 @@ static int run(struct shared *x, const atomic_bool *stop)
             return mr_error_set(x->err, MR_E_INTERRUPTED, "stopped in step %llu", (unsigned long long)x->step);
         seen = x->step;
     }
+    mr_sim_trace_end(x->w->trace, x->now);
     return x->failed ? x->failed : x->out_of_memory ? -ENOMEM : 0;
 }
 
@@ -411,35 +440,42 @@ static double randomness_of(const struct shared *x)
     return (double)distinct / (double)x->s->samples;
 }
 
-/* Every request is immediate: compute and barriers are all there is. */
-static int trace_perfect(struct mr_sim_workload *w, struct mr_error *err)
+/* One step in which every request is immediate: compute and the wait for the slowest node. Returns its end. */
+static double trace_perfect_step(struct mr_sim_workload *w, uint32_t epoch, uint64_t step, double now)
 {
     const struct mr_scenario *s = w->scenario;
+    double end = now;
+    for (int pass = 0; pass < 2; pass++) /* when the slowest node is done is known after the first */
+        for (uint32_t i = 0; i < s->nodes; i++) {
+            const uint32_t *ids = w->stream + step * s->batch + i * w->per_node;
+            struct mr_sim_step x = {.node = i, .epoch = epoch, .step = step, .start_s = now, .ready_s = now};
+            double mb = 0;
+            for (uint64_t k = 0; k < w->per_node; k++) {
+                mb += w->size_mb[ids[k]];
+                x.bytes += mr_sim_sample_bytes(w, ids[k]);
+            }
+            x.compute_s = mr_sim_compute_s(s, mb);
+            end = fmax(end, now + x.compute_s);
+            x.end_s = end;
+            if (pass == 1)
+                mr_sim_trace_step(w->trace, &x);
+        }
+    return end;
+}
+
+static int trace_perfect(struct mr_sim_workload *w, struct mr_error *err)
+{
     double now = 0;
     int rc = 0;
-    for (uint32_t e = 0; e < s->epochs && !rc; e++) {
+    mr_sim_trace_begin(w->trace, now);
+    for (uint32_t e = 0; e < w->scenario->epochs && !rc; e++) {
         double begin = now;
         rc = mr_sim_load_epoch(w, e, err);
-        for (uint64_t step = 0; step < w->steps_per_epoch && !rc; step++) {
-            double end[2] = {now, now}; /* of a node, of the slowest */
-            for (int pass = 0; pass < 2; pass++)
-                for (uint32_t i = 0; i < s->nodes; i++) {
-                    const uint32_t *ids = w->stream + step * s->batch + i * w->per_node;
-                    double mb = 0;
-                    for (uint64_t k = 0; k < w->per_node; k++)
-                        mb += w->size_mb[ids[k]];
-                    end[0] = now + mr_sim_compute_s(s, mb);
-                    end[1] = fmax(end[1], end[0]);
-                    if (pass == 0)
-                        mr_sim_trace_span(w->trace, MR_SPAN_COMPUTE, i, MR_SIM_LANE_TRAIN, now, end[0]);
-                    else if (end[1] > end[0])
-                        mr_sim_trace_span(w->trace, MR_SPAN_BARRIER, i, MR_SIM_LANE_TRAIN, end[0], end[1]);
-                }
-            mr_sim_trace_step(w->trace, e * w->steps_per_epoch + step, e, now, end[1], 0);
-            now = end[1];
-        }
+        for (uint64_t step = 0; step < w->steps_per_epoch && !rc; step++)
+            now = trace_perfect_step(w, e, step, now);
         mr_sim_trace_epoch(w->trace, e, begin, now);
     }
+    mr_sim_trace_end(w->trace, now);
     return rc;
 }
 

@@ -18,6 +18,10 @@ struct shared_demand { /* what is still to be moved of an item, in MB by source;
     double pfs_requests;
     uint32_t peer_node; /* and where it has it */
     unsigned peer_class;
+    struct {
+        uint32_t samples;
+        uint64_t bytes;
+    } whole[MR_SIM_SOURCES]; /* the same for the trace, by MR_SIM_FROM_* or class; not of expected sources */
 };
 
 struct shared_thread {
@@ -33,9 +37,11 @@ struct shared_thread {
     uint64_t *deadlines;  /* fillers: of each */
     uint8_t *keep, *from; /* per sample: the class it goes to, or MR_NOT_HELD; enum mr_source_kind */
     uint64_t waiters;     /* fillers: staging threads of the node that wait for it, by bit */
-    /* For the trace: when the item was started, and what is being moved now. */
-    double started_s, part_start_s, part_mb, item_mb;
-    uint8_t part; /* MR_SIM_TRACE_PFS, a class or MR_SIM_TRACE_PEER */
+    /* For the trace: when what is being moved now was begun, and the part of write_s that the
+     * requests to the PFS take. */
+    double part_start_s, latency_s;
+    bool moving;
+    uint8_t part; /* MR_SIM_FROM_PFS, a class or MR_SIM_FROM_PEER */
 };
 
 struct sim_node {
@@ -45,7 +51,7 @@ struct sim_node {
     double staged_mb, step_mb;
     uint32_t pfs_flows;
     bool waiting_at_barrier;
-    double busy_since; /* for the trace: computing without a gap from here to t */
+    double wait_s, compute_s, ready_s; /* for the trace: of the step; when the last of its items came */
 };
 
 struct shared {
@@ -103,12 +109,6 @@ static inline uint8_t *mr_held(const struct shared *x, uint32_t node, uint64_t i
     return &x->held[node * x->s->samples + id];
 }
 
-/* The row of a thread in the trace. */
-static inline uint32_t mr_shared_lane(const struct shared *x, uint32_t thread)
-{
-    return MR_SIM_LANE_THREADS + thread % x->threads_per_node;
-}
-
 /* ---- sim_stream.c: which samples an item has ---- */
 
 struct item_ids {
@@ -133,6 +133,9 @@ void mr_shared_release_waiters(struct shared *x, uint32_t thread);
 void mr_shared_launch(struct shared *x, uint32_t thread, const struct shared_demand *d);
 /* Starts the next part of an item, or its write when everything has been moved. */
 void mr_shared_advance_item(struct shared *x, uint32_t thread);
+
+/* What the thread carries, for the trace, from start_s to end_s; without source, samples and bytes. */
+struct mr_sim_part mr_shared_part(const struct shared *x, uint32_t thread, double start_s, double end_s);
 
 /* ---- sim_stage.c: what a free thread does next; false when there is nothing ---- */
 

@@ -13,6 +13,13 @@ static double staging_write_s(const struct shared *x, double mb)
     return fmax(mb / m->preprocess_mbps, mb * m->classes[0].threads / mr_class_write_mbps(&m->classes[0]));
 }
 
+static void count(const struct shared *x, struct shared_demand *d, unsigned source, uint32_t id)
+{
+    assert(source < MR_SIM_SOURCES);
+    d->whole[source].samples++;
+    d->whole[source].bytes += mr_sim_sample_bytes(x->w, id);
+}
+
 /* Takes the first source that has the sample now; the PFS has everything. A sample that is on its way into an own class
  * is waited for rather than read from the PFS again. Adds the demand; returns what was taken. */
 static enum mr_source_kind take_source(struct shared *x, uint32_t thread, uint32_t id,
@@ -25,22 +32,27 @@ static enum mr_source_kind take_source(struct shared *x, uint32_t thread, uint32
         uint8_t at = *mr_held(x, who, id);
         if (source[i].kind == MR_FROM_CLASS && at < MR_INCOMING) {
             d->class[at] += mb;
+            count(x, d, at, id);
             return MR_FROM_CLASS;
         }
         if (source[i].kind == MR_FROM_PEER && at < MR_INCOMING) {
             d->peer += mb;
             d->peer_node = who;
             d->peer_class = at;
+            count(x, d, MR_SIM_FROM_PEER, id);
             return MR_FROM_PEER;
         }
     }
     if (source[0].kind == MR_FROM_CLASS && *mr_held(x, node, id) == MR_INCOMING) {
         mr_shared_wait_for(x, thread, id);
         d->class[source[0].storage_class] += mb;
+        count(x, d, source[0].storage_class, id);
         return MR_FROM_CLASS;
     }
     d->pfs += mb;
     d->pfs_requests++;
+    count(x, d, MR_SIM_FROM_PFS, id);
+    mr_sim_trace_source(x->w->trace, node, id);
     return MR_FROM_PFS;
 }
 
@@ -180,7 +192,6 @@ bool mr_shared_fill_next(struct shared *x, uint32_t thread)
         return false;
     const struct mr_storage_class *k = &x->s->system.classes[t->class];
     t->write_s = mb * k->threads / mr_class_write_mbps(k);
-    t->item_mb = mb;
     mr_shared_launch(x, thread, &d);
     return true;
 }

@@ -28,7 +28,9 @@ static void add_pfs_flow(struct shared *x, uint32_t thread, double mb, double re
     struct sim_node *n = &x->nodes[x->threads[thread].node];
     if (x->s->system.pfs_metadata_per_s > 0)
         mr_shared_add_flow(x, POOL_METADATA, requests, thread);
-    x->threads[thread].write_s += requests * x->s->system.pfs_latency_s; /* a thread's requests come one by one */
+    double latency_s = requests * x->s->system.pfs_latency_s; /* a thread's requests come one by one */
+    x->threads[thread].latency_s += latency_s;
+    x->threads[thread].write_s += latency_s;
     x->clock.pools[POOL_PFS].rate = fmax(x->clock.pools[POOL_PFS].rate, 1e-9);
     mr_shared_add_flow(x, POOL_PFS, mb, thread);
     bool new_client = n->pfs_flows++ == 0;
@@ -76,20 +78,59 @@ void mr_shared_wait_for(struct shared *x, uint32_t thread, uint32_t id)
     }
 }
 
-static void begin_part(struct shared *x, struct shared_thread *t, unsigned part, double mb)
+struct mr_sim_part mr_shared_part(const struct shared *x, uint32_t thread, double start_s, double end_s)
 {
-    t->part = (uint8_t)part;
-    t->part_mb = mb;
-    t->part_start_s = x->now;
+    const struct shared_thread *t = &x->threads[thread];
+    struct mr_sim_part p = {.node = t->node,
+                            .thread = thread % x->threads_per_node,
+                            .start_s = start_s,
+                            .end_s = end_s,
+                            .sample = UINT64_MAX};
+    if (t->class > 0) {
+        p.epoch = p.batch = UINT64_MAX;
+        p.sample = t->n_ids == 1 ? t->ids[0] : UINT64_MAX;
+        return p;
+    }
+    struct item_ids it = mr_shared_item_ids(x, t->node, t->item);
+    p.epoch = t->item / x->items_per_epoch;
+    p.batch = t->item % x->items_per_epoch / x->items_per_step;
+    p.sample = it.n == 1 ? it.ids[0] : UINT64_MAX;
+    return p;
 }
 
+/* The first part of an item begins with the item: it may have waited for another thread. */
+static void begin_part(struct shared *x, struct shared_thread *t, unsigned part)
+{
+    t->part = (uint8_t)part;
+    if (t->moving)
+        t->part_start_s = x->now;
+    t->moving = true;
+}
+
+static bool is_moved(const struct shared_demand *d)
+{
+    double left = d->pfs + d->peer;
+    for (unsigned j = 0; j < MR_CLASS_MAX; j++)
+        left += d->class[j];
+    return !(left > 0);
+}
+
+/* The requests' own time comes behind the bytes, in front of the write. */
 static void end_part(struct shared *x, uint32_t thread)
 {
     struct shared_thread *t = &x->threads[thread];
-    if (t->part_mb > 0)
-        mr_sim_trace_read(x->w->trace, t->node, mr_shared_lane(x, thread), t->part, t->part_start_s, x->now,
-                          t->part_mb);
-    t->part_mb = 0;
+    if (!t->moving || !x->w->trace)
+        return;
+    double latency_s = t->part == MR_SIM_FROM_PFS && is_moved(&t->todo) ? t->latency_s : 0;
+    struct mr_sim_part p = mr_shared_part(x, thread, t->part_start_s, x->now + latency_s);
+    p.source = t->part;
+    p.peer = t->todo.peer_node;
+    p.samples = t->todo.whole[t->part].samples;
+    p.bytes = t->todo.whole[t->part].bytes;
+    if (t->class > 0)
+        mr_sim_trace_fill(x->w->trace, &p, t->class);
+    else
+        mr_sim_trace_fetch(x->w->trace, &p);
 }
 
 /* Where the bytes of a thread's item are told: its epoch, or for a fill the one that is trained now. */
@@ -106,7 +147,7 @@ void mr_shared_advance_item(struct shared *x, uint32_t thread)
     assert(t->busy && t->flows == 0);
     end_part(x, thread);
     if (d->pfs > 0) {
-        begin_part(x, t, MR_SIM_TRACE_PFS, d->pfs);
+        begin_part(x, t, MR_SIM_FROM_PFS);
         add_pfs_flow(x, thread, d->pfs, d->pfs_requests);
         x->out->pfs_mb += d->pfs;
         epoch_of(x, t)->pfs_mb += d->pfs;
@@ -114,7 +155,7 @@ void mr_shared_advance_item(struct shared *x, uint32_t thread)
         return;
     }
     if (d->peer > 0) {
-        begin_part(x, t, MR_SIM_TRACE_PEER, d->peer);
+        begin_part(x, t, MR_SIM_FROM_PEER);
         mr_shared_add_flow(x, mr_pool_class(d->peer_node, d->peer_class), d->peer, thread);
         mr_shared_add_flow(x, mr_pool_out(d->peer_node), d->peer, thread);
         mr_shared_add_flow(x, mr_pool_in(t->node), d->peer, thread);
@@ -125,7 +166,7 @@ void mr_shared_advance_item(struct shared *x, uint32_t thread)
     }
     for (unsigned j = 1; j < x->s->system.n_classes; j++)
         if (d->class[j] > 0) {
-            begin_part(x, t, j, d->class[j]);
+            begin_part(x, t, j);
             mr_shared_add_flow(x, mr_pool_class(t->node, j), d->class[j], thread);
             x->out->class_mb[j] += d->class[j];
             epoch_of(x, t)->own_mb += d->class[j];
@@ -139,7 +180,9 @@ void mr_shared_launch(struct shared *x, uint32_t thread, const struct shared_dem
 {
     assert(thread < x->n_threads && !x->threads[thread].busy);
     x->threads[thread].busy = true;
-    x->threads[thread].started_s = x->now;
+    x->threads[thread].moving = false;
+    x->threads[thread].part_start_s = x->now;
+    x->threads[thread].latency_s = 0;
     x->threads[thread].todo = *d;
     if (x->threads[thread].flows == 0) /* else it waits for another thread first */
         mr_shared_advance_item(x, thread);

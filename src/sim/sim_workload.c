@@ -5,6 +5,7 @@
 #include "base/rng.h"
 #include "base/sizes.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
@@ -76,6 +77,14 @@ static float draw_size(const struct mr_scenario *s, uint64_t id)
             return (float)mb;
     }
     return (float)s->size_mean_mb;
+}
+
+/* Equal sizes are those of the scenario: in size_mb samples beyond 16 MB are not exact to the byte. */
+uint64_t mr_sim_sample_bytes(const struct mr_sim_workload *w, uint64_t id)
+{
+    bool equal = !(w->scenario->size_stdev_mb > 0);
+    assert(id < w->scenario->samples);
+    return (uint64_t)llround((equal ? w->scenario->size_mean_mb : (double)w->size_mb[id]) * MB);
 }
 
 static int create_order(const struct mr_scenario *s, struct mr_order **out, struct mr_error *err)

@@ -11,6 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
+const char *const mr_sim_method_names[] = {"auto", "exact", "expected", NULL};
+
 static void accumulate(struct mr_study_row *row, const struct mr_sim_result *r, unsigned seed_index, unsigned seeds)
 {
     double w = 1.0 / seeds;
@@ -82,7 +84,7 @@ static int run_traced(struct mr_sim_workload *w, enum mr_policy_id p, const stru
     char path[4096];
     int rc = mr_study_trace_path(o, p, path, err);
     if (!rc)
-        rc = mr_sim_trace_open(path, w->scenario, &w->trace, err);
+        rc = mr_sim_trace_open(path, w, p, &w->trace, err);
     if (rc)
         return rc;
     rc = mr_sim_shared(w, p, o->grain, o->stop, r, err);

@@ -11,6 +11,7 @@ enum mr_sim_method {
     MR_SIM_EXACT,    /* every sample's place is known */
     MR_SIM_EXPECTED, /* whole steps, sources by the policy's expected behaviour */
 };
+extern const char *const mr_sim_method_names[]; /* ends with NULL */
 
 /* One policy over all seeds: means, and the spread of the run time. */
 struct mr_study_row {

@@ -59,12 +59,12 @@ static void count_after(struct mr_shim *shim, struct mr_shim_call *c)
     struct totals *t = ((struct count_store *)shim)->totals;
     if (c->result < 0)
         add(&t->failed, 1);
-    if (c->kind == MR_CALL_OPEN || c->kind == MR_CALL_READ_PATH)
+    if (c->kind == MR_SHIM_OPEN || c->kind == MR_SHIM_READ_PATH)
         add(&t->opens, 1);
-    if (c->kind == MR_CALL_READ || c->kind == MR_CALL_READ_PATH) {
+    if (c->kind == MR_SHIM_READ || c->kind == MR_SHIM_READ_PATH) {
         add(&t->reads, 1);
         add(&t->read_bytes, c->result > 0 ? (uint64_t)c->result : 0);
-    } else if (c->kind == MR_CALL_WRITE) {
+    } else if (c->kind == MR_SHIM_WRITE) {
         add(&t->writes, 1);
         add(&t->written_bytes, c->result > 0 ? (uint64_t)c->result : 0);
     }

@@ -31,18 +31,18 @@ static const char *const op_names[] = {"any",  "open",  "read",   "write",  "fsy
                                        "list", "mkdir", "unlink", "rename", "allocate", "truncate", NULL};
 static const unsigned op_kinds[] = {
     ~0u,
-    K(MR_CALL_OPEN) | K(MR_CALL_READ_PATH),
-    K(MR_CALL_READ) | K(MR_CALL_READ_PATH),
-    K(MR_CALL_WRITE),
-    K(MR_CALL_FSYNC) | K(MR_CALL_SYNC_DIR),
-    K(MR_CALL_CLOSE),
-    K(MR_CALL_STAT),
-    K(MR_CALL_LIST),
-    K(MR_CALL_MKDIR),
-    K(MR_CALL_UNLINK),
-    K(MR_CALL_RENAME),
-    K(MR_CALL_ALLOCATE),
-    K(MR_CALL_TRUNCATE),
+    K(MR_SHIM_OPEN) | K(MR_SHIM_READ_PATH),
+    K(MR_SHIM_READ) | K(MR_SHIM_READ_PATH),
+    K(MR_SHIM_WRITE),
+    K(MR_SHIM_FSYNC) | K(MR_SHIM_SYNC_DIR),
+    K(MR_SHIM_CLOSE),
+    K(MR_SHIM_STAT),
+    K(MR_SHIM_LIST),
+    K(MR_SHIM_MKDIR),
+    K(MR_SHIM_UNLINK),
+    K(MR_SHIM_RENAME),
+    K(MR_SHIM_ALLOCATE),
+    K(MR_SHIM_TRUNCATE),
 };
 
 struct fault_options {
@@ -106,20 +106,20 @@ static bool selected(struct fault_store *f, const struct mr_shim_call *c)
 static const char *verb_of(enum mr_shim_kind k)
 {
     static const char *const verbs[] = {
-        [MR_CALL_OPEN] = "open",
-        [MR_CALL_CLOSE] = "close",
-        [MR_CALL_READ] = "read",
-        [MR_CALL_READ_PATH] = "read",
-        [MR_CALL_WRITE] = "write",
-        [MR_CALL_FSYNC] = "sync",
-        [MR_CALL_ALLOCATE] = "reserve space for",
-        [MR_CALL_TRUNCATE] = "truncate",
-        [MR_CALL_STAT] = "stat",
-        [MR_CALL_LIST] = "list",
-        [MR_CALL_MKDIR] = "make folder",
-        [MR_CALL_UNLINK] = "remove",
-        [MR_CALL_RENAME] = "rename",
-        [MR_CALL_SYNC_DIR] = "sync folder",
+        [MR_SHIM_OPEN] = "open",
+        [MR_SHIM_CLOSE] = "close",
+        [MR_SHIM_READ] = "read",
+        [MR_SHIM_READ_PATH] = "read",
+        [MR_SHIM_WRITE] = "write",
+        [MR_SHIM_FSYNC] = "sync",
+        [MR_SHIM_ALLOCATE] = "reserve space for",
+        [MR_SHIM_TRUNCATE] = "truncate",
+        [MR_SHIM_STAT] = "stat",
+        [MR_SHIM_LIST] = "list",
+        [MR_SHIM_MKDIR] = "make folder",
+        [MR_SHIM_UNLINK] = "remove",
+        [MR_SHIM_RENAME] = "rename",
+        [MR_SHIM_SYNC_DIR] = "sync folder",
     };
     return verbs[k];
 }
@@ -129,7 +129,7 @@ static int refuse(const struct fault_store *f, const struct mr_shim_call *c, str
     int code = -error_codes[f->o.error];
     if (!err)
         return code;
-    if (c->kind == MR_CALL_READ || c->kind == MR_CALL_READ_PATH || c->kind == MR_CALL_WRITE)
+    if (c->kind == MR_SHIM_READ || c->kind == MR_SHIM_READ_PATH || c->kind == MR_SHIM_WRITE)
         mr_store_fail_range(err, code, verb_of(c->kind), c->path, c->len, c->offset, 0);
     else
         mr_store_fail_path(err, code, verb_of(c->kind), c->path);
@@ -201,7 +201,7 @@ static int check_options(const struct fault_store *f, struct mr_error *err)
     if (!o->error && !f->short_share && !f->short_bytes && !o->slow_ns && !o->corrupt)
         return mr_error_plain(err, MR_E_CONFIG,
                               "the fault shim needs to know what to do: error, short, slow or corrupt");
-    unsigned reads = K(MR_CALL_READ) | K(MR_CALL_READ_PATH), moves = reads | K(MR_CALL_WRITE);
+    unsigned reads = K(MR_SHIM_READ) | K(MR_SHIM_READ_PATH), moves = reads | K(MR_SHIM_WRITE);
     if (o->corrupt && !(f->kinds & reads))
         return mr_error_plain(err, MR_E_CONFIG, "fault option 'corrupt' changes reads only, but op=%s",
                               op_names[o->op]);

@@ -86,7 +86,7 @@ int mr_shim_object_open(struct mr_store *base, const char *path, unsigned flags,
                         struct mr_error *err)
 {
     struct mr_shim *s = SHIM(base);
-    struct mr_shim_call c = {.kind = MR_CALL_OPEN, .path = path};
+    struct mr_shim_call c = {.kind = MR_SHIM_OPEN, .path = path};
     int rc = begin(s, &c, err);
     if (rc < 0)
         return rc;
@@ -112,7 +112,7 @@ static struct mr_shim_call call_on(const struct mr_object *o, enum mr_shim_kind 
 int mr_shim_object_close(struct mr_object *o, struct mr_error *err)
 {
     struct mr_shim *s = SHIM(o->store);
-    struct mr_shim_call c = call_on(o, MR_CALL_CLOSE);
+    struct mr_shim_call c = call_on(o, MR_SHIM_CLOSE);
     struct mr_object *lower = LOWER(o);
     int refused = begin(s, &c, err);
     /* The object goes in any case, so a refused close still closes below. */
@@ -138,7 +138,7 @@ int mr_shim_object_size(struct mr_object *o, uint64_t *bytes, struct mr_error *e
 
 int64_t mr_shim_read(struct mr_object *o, void *buf, size_t len, uint64_t offset, struct mr_error *err)
 {
-    struct mr_shim_call c = call_on(o, MR_CALL_READ);
+    struct mr_shim_call c = call_on(o, MR_SHIM_READ);
     c.buf = buf;
     c.len = len;
     c.offset = offset;
@@ -148,7 +148,7 @@ int64_t mr_shim_read(struct mr_object *o, void *buf, size_t len, uint64_t offset
 
 int64_t mr_shim_write(struct mr_object *o, const void *buf, size_t len, uint64_t offset, struct mr_error *err)
 {
-    struct mr_shim_call c = call_on(o, MR_CALL_WRITE);
+    struct mr_shim_call c = call_on(o, MR_SHIM_WRITE);
     c.len = len;
     c.offset = offset;
     int rc = begin(SHIM(o->store), &c, err);
@@ -157,63 +157,63 @@ int64_t mr_shim_write(struct mr_object *o, const void *buf, size_t len, uint64_t
 
 int mr_shim_fsync(struct mr_object *o, struct mr_error *err)
 {
-    struct mr_shim_call c = call_on(o, MR_CALL_FSYNC);
+    struct mr_shim_call c = call_on(o, MR_SHIM_FSYNC);
     int rc = begin(SHIM(o->store), &c, err);
     return rc < 0 ? rc : (int)finish(SHIM(o->store), &c, LOWER_OPS(o)->fsync(LOWER(o), err));
 }
 
 int mr_shim_allocate(struct mr_object *o, uint64_t bytes, struct mr_error *err)
 {
-    struct mr_shim_call c = call_on(o, MR_CALL_ALLOCATE);
+    struct mr_shim_call c = call_on(o, MR_SHIM_ALLOCATE);
     int rc = begin(SHIM(o->store), &c, err);
     return rc < 0 ? rc : (int)finish(SHIM(o->store), &c, LOWER_OPS(o)->allocate(LOWER(o), bytes, err));
 }
 
 int mr_shim_truncate(struct mr_object *o, uint64_t bytes, struct mr_error *err)
 {
-    struct mr_shim_call c = call_on(o, MR_CALL_TRUNCATE);
+    struct mr_shim_call c = call_on(o, MR_SHIM_TRUNCATE);
     int rc = begin(SHIM(o->store), &c, err);
     return rc < 0 ? rc : (int)finish(SHIM(o->store), &c, LOWER_OPS(o)->truncate(LOWER(o), bytes, err));
 }
 
 int mr_shim_stat(struct mr_store *s, const char *path, struct mr_store_stat *out, struct mr_error *err)
 {
-    struct mr_shim_call c = {.kind = MR_CALL_STAT, .path = path};
+    struct mr_shim_call c = {.kind = MR_SHIM_STAT, .path = path};
     int rc = begin(SHIM(s), &c, err);
     return rc < 0 ? rc : (int)finish(SHIM(s), &c, s->lower->ops->stat(s->lower, path, out, err));
 }
 
 int mr_shim_list(struct mr_store *s, const char *path, mr_store_list_fn *fn, void *user, struct mr_error *err)
 {
-    struct mr_shim_call c = {.kind = MR_CALL_LIST, .path = path};
+    struct mr_shim_call c = {.kind = MR_SHIM_LIST, .path = path};
     int rc = begin(SHIM(s), &c, err);
     return rc < 0 ? rc : (int)finish(SHIM(s), &c, s->lower->ops->list(s->lower, path, fn, user, err));
 }
 
 int mr_shim_mkdir(struct mr_store *s, const char *path, struct mr_error *err)
 {
-    struct mr_shim_call c = {.kind = MR_CALL_MKDIR, .path = path};
+    struct mr_shim_call c = {.kind = MR_SHIM_MKDIR, .path = path};
     int rc = begin(SHIM(s), &c, err);
     return rc < 0 ? rc : (int)finish(SHIM(s), &c, s->lower->ops->mkdir(s->lower, path, err));
 }
 
 int mr_shim_unlink(struct mr_store *s, const char *path, struct mr_error *err)
 {
-    struct mr_shim_call c = {.kind = MR_CALL_UNLINK, .path = path};
+    struct mr_shim_call c = {.kind = MR_SHIM_UNLINK, .path = path};
     int rc = begin(SHIM(s), &c, err);
     return rc < 0 ? rc : (int)finish(SHIM(s), &c, s->lower->ops->unlink(s->lower, path, err));
 }
 
 int mr_shim_rename(struct mr_store *s, const char *from, const char *to, struct mr_error *err)
 {
-    struct mr_shim_call c = {.kind = MR_CALL_RENAME, .path = from};
+    struct mr_shim_call c = {.kind = MR_SHIM_RENAME, .path = from};
     int rc = begin(SHIM(s), &c, err);
     return rc < 0 ? rc : (int)finish(SHIM(s), &c, s->lower->ops->rename(s->lower, from, to, err));
 }
 
 int mr_shim_sync_dir(struct mr_store *s, const char *path, struct mr_error *err)
 {
-    struct mr_shim_call c = {.kind = MR_CALL_SYNC_DIR, .path = path};
+    struct mr_shim_call c = {.kind = MR_SHIM_SYNC_DIR, .path = path};
     int rc = begin(SHIM(s), &c, err);
     return rc < 0 ? rc : (int)finish(SHIM(s), &c, s->lower->ops->sync_dir(s->lower, path, err));
 }
@@ -338,12 +338,12 @@ int mr_shim_ioq_register(struct mr_ioq *base, const struct iovec *iov, unsigned 
 static enum mr_shim_kind kind_of(enum mr_io_op op)
 {
     switch (op) {
-    case MR_IO_READ: return MR_CALL_READ;
-    case MR_IO_WRITE: return MR_CALL_WRITE;
-    case MR_IO_READ_PATH: return MR_CALL_READ_PATH;
-    case MR_IO_FSYNC: return MR_CALL_FSYNC;
+    case MR_IO_READ: return MR_SHIM_READ;
+    case MR_IO_WRITE: return MR_SHIM_WRITE;
+    case MR_IO_READ_PATH: return MR_SHIM_READ_PATH;
+    case MR_IO_FSYNC: return MR_SHIM_FSYNC;
     }
-    return MR_CALL_READ;
+    return MR_SHIM_READ;
 }
 
 static void node_fill(struct node *n, struct mr_io *upper, uint64_t now)

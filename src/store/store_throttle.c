@@ -25,8 +25,8 @@
  * Invariants
  *  1. All shared figures are guarded by one robust mutex, held for a few hundred nanoseconds, never while sleeping.
  *  2. Ends only grow. A process that dies inside the lock leaves figures that are each valid, so its successor goes on.
- *  3. A group file lives while a process holds a shared flock on it; who finds itself alone starts afresh or removes
- * it. The kernel drops the lock of a killed process, so nothing stays held and nothing stale is trusted. */
+ *  3. A group file lives while a process holds a shared flock on it; the only holder starts afresh or removes
+ *     it. The kernel drops the lock of a killed process, so nothing stays held and nothing stale is trusted. */
 #include "base/common.h"
 #include "base/log.h"
 #include "store/store_internal.h"
@@ -302,13 +302,13 @@ static void reserve(uint64_t *end, uint64_t ready, uint64_t need, uint64_t *due)
 
 static bool moves_bytes(enum mr_shim_kind k)
 {
-    return k == MR_CALL_READ || k == MR_CALL_READ_PATH || k == MR_CALL_WRITE;
+    return k == MR_SHIM_READ || k == MR_SHIM_READ_PATH || k == MR_SHIM_WRITE;
 }
 
 static bool is_metadata(enum mr_shim_kind k)
 {
-    return k == MR_CALL_OPEN || k == MR_CALL_READ_PATH || k == MR_CALL_STAT || k == MR_CALL_LIST ||
-           k == MR_CALL_MKDIR || k == MR_CALL_UNLINK || k == MR_CALL_RENAME;
+    return k == MR_SHIM_OPEN || k == MR_SHIM_READ_PATH || k == MR_SHIM_STAT || k == MR_SHIM_LIST ||
+           k == MR_SHIM_MKDIR || k == MR_SHIM_UNLINK || k == MR_SHIM_RENAME;
 }
 
 /* Announces the stream as active and takes its credit. */
@@ -335,7 +335,7 @@ static int throttle_before(struct mr_shim *shim, struct mr_shim_call *c, struct 
 static void read_ahead(const struct throttle_store *t, const struct stream *s, const struct mr_shim_call *c,
                        uint64_t file, uint64_t bytes, uint64_t *ready, uint64_t *least_ns)
 {
-    if (!t->o.readahead || !s || c->kind != MR_CALL_READ || bytes > t->o.readahead || s->file != file ||
+    if (!t->o.readahead || !s || c->kind != MR_SHIM_READ || bytes > t->o.readahead || s->file != file ||
         s->next != c->offset || !s->last_due_ns)
         return;
     *ready = MR_MIN(s->last_due_ns, *ready);
@@ -348,7 +348,7 @@ static uint64_t reserve_bytes(struct throttle_store *t, const struct mr_shim_cal
     struct stream *s = stream_of(t, c->stream, c->start_ns);
     uint64_t file = t->o.file_bandwidth || t->o.readahead ? file_key(c->path) : 0, least_ns = 0;
     read_ahead(t, s, c, file, bytes, &ready, &least_ns);
-    bool apart = c->kind == MR_CALL_WRITE && t->o.write_bandwidth;
+    bool apart = c->kind == MR_SHIM_WRITE && t->o.write_bandwidth;
     double rate = apart ? (double)t->o.write_bandwidth : (double)t->o.bandwidth;
     if (!apart && t->points)
         rate = interpolate(t->point, t->points, count_active(t, c->start_ns));
@@ -373,9 +373,9 @@ static void throttle_after(struct mr_shim *shim, struct mr_shim_call *c)
 {
     struct throttle_store *t = (struct throttle_store *)shim;
     uint64_t ready = c->start_ns, bytes = moves_bytes(c->kind) && c->result > 0 ? (uint64_t)c->result : 0;
-    if (c->kind == MR_CALL_OPEN || c->kind == MR_CALL_READ_PATH)
+    if (c->kind == MR_SHIM_OPEN || c->kind == MR_SHIM_READ_PATH)
         ready += t->o.open_latency_ns;
-    if (moves_bytes(c->kind) || c->kind == MR_CALL_FSYNC)
+    if (moves_bytes(c->kind) || c->kind == MR_SHIM_FSYNC)
         ready += t->o.latency_ns;
     lock(t->shared);
     if (is_metadata(c->kind) && t->o.metadata_rate > 0)

@@ -50,11 +50,11 @@ static struct trace_file *files;
 
 /* Event kinds by call; 0 = not an event of its own. */
 static const uint16_t kinds[] = {
-    [MR_CALL_OPEN] = MR_EV_OPEN,       [MR_CALL_CLOSE] = MR_EV_CLOSE,     [MR_CALL_READ] = MR_EV_READ,
-    [MR_CALL_READ_PATH] = MR_EV_READ,  [MR_CALL_WRITE] = MR_EV_WRITE,     [MR_CALL_FSYNC] = MR_EV_FSYNC,
-    [MR_CALL_ALLOCATE] = MR_EV_RESIZE, [MR_CALL_TRUNCATE] = MR_EV_RESIZE, [MR_CALL_STAT] = MR_EV_STAT,
-    [MR_CALL_LIST] = MR_EV_LIST,       [MR_CALL_MKDIR] = MR_EV_MKDIR,     [MR_CALL_UNLINK] = MR_EV_UNLINK,
-    [MR_CALL_RENAME] = MR_EV_RENAME,   [MR_CALL_SYNC_DIR] = MR_EV_FSYNC,
+    [MR_SHIM_OPEN] = MR_EV_OPEN,       [MR_SHIM_CLOSE] = MR_EV_CLOSE,     [MR_SHIM_READ] = MR_EV_READ,
+    [MR_SHIM_READ_PATH] = MR_EV_READ,  [MR_SHIM_WRITE] = MR_EV_WRITE,     [MR_SHIM_FSYNC] = MR_EV_FSYNC,
+    [MR_SHIM_ALLOCATE] = MR_EV_RESIZE, [MR_SHIM_TRUNCATE] = MR_EV_RESIZE, [MR_SHIM_STAT] = MR_EV_STAT,
+    [MR_SHIM_LIST] = MR_EV_LIST,       [MR_SHIM_MKDIR] = MR_EV_MKDIR,     [MR_SHIM_UNLINK] = MR_EV_UNLINK,
+    [MR_SHIM_RENAME] = MR_EV_RENAME,   [MR_SHIM_SYNC_DIR] = MR_EV_FSYNC,
 };
 
 static int trace_before(struct mr_shim *shim, struct mr_shim_call *c, struct mr_error *err)

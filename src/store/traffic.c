@@ -70,7 +70,7 @@ struct mr_traffic {
     } window;
     double io_share; /* of the readers' time that they spent in reads, in the last window */
     uint64_t quiet_ns, probe_until_ns, drained_ns; /* the last undisturbed window; the pause; the last drain's piece */
-    struct mr_budget budget[MR_TRAFFIC_CLASSES];
+    struct mr_traffic_budget budget[MR_TRAFFIC_CLASSES];
     struct floor floor[MR_TRAFFIC_CLASSES];
     uint64_t refused_ns[MR_TRAFFIC_CLASSES];
     uint64_t granted[MR_TRAFFIC_CLASSES], outstanding, ended_ns; /* the last piece */
@@ -312,8 +312,8 @@ static bool is_probing(struct mr_traffic *d, uint64_t now, bool idle)
 {
     if (now < d->probe_until_ns)
         return true;
-    bool goes_on = d->drained_ns && now - d->drained_ns < IDLE_NS;
-    if (idle || !goes_on || now - MR_MAX(d->quiet_ns, d->probe_until_ns) < PROBE_EVERY_NS)
+    bool is_draining = d->drained_ns && now - d->drained_ns < IDLE_NS;
+    if (idle || !is_draining || now - MR_MAX(d->quiet_ns, d->probe_until_ns) < PROBE_EVERY_NS)
         return false;
     d->probe_until_ns = now + PROBE_NS;
     return true;

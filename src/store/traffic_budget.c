@@ -8,26 +8,26 @@
 #define BURST_S 0.01   /* of the rate */
 #define BURST_MIN 262144
 
-static void set_rate(struct mr_budget *b, double rate)
+static void set_rate(struct mr_traffic_budget *b, double rate)
 {
     b->rate = MR_MIN(MR_MAX(rate, b->floor), RATE_MAX);
     b->burst = MR_MAX(b->rate * BURST_S, (double)BURST_MIN);
     b->tokens = MR_MAX(b->tokens, -b->burst); /* debts of faster times are forgotten */
 }
 
-void mr_budget_init(struct mr_budget *b, double rate)
+void mr_budget_init(struct mr_traffic_budget *b, double rate)
 {
-    *b = (struct mr_budget){.floor = RATE_FLOOR};
+    *b = (struct mr_traffic_budget){.floor = RATE_FLOOR};
     set_rate(b, rate);
     b->tokens = BURST_MIN;
 }
 
-void mr_budget_quiet(struct mr_budget *b, double ns)
+void mr_budget_quiet(struct mr_traffic_budget *b, double ns)
 {
     b->best_ns = b->mean_ns = MR_MAX(ns, 1.0);
 }
 
-void mr_budget_latency(struct mr_budget *b, double ns, double slower, uint64_t now)
+void mr_budget_latency(struct mr_traffic_budget *b, double ns, double slower, uint64_t now)
 {
     double x = MR_MAX(ns, 1.0);
     b->mean_ns = b->mean_ns > 0 ? b->mean_ns + (x - b->mean_ns) / 4 : x;
@@ -43,7 +43,7 @@ void mr_budget_latency(struct mr_budget *b, double ns, double slower, uint64_t n
     }
 }
 
-void mr_budget_cut(struct mr_budget *b, uint64_t now)
+void mr_budget_cut(struct mr_traffic_budget *b, uint64_t now)
 {
     if (now - b->judged_ns < JUDGE_NS)
         return;
@@ -52,7 +52,7 @@ void mr_budget_cut(struct mr_budget *b, uint64_t now)
     b->short_of = false;
 }
 
-bool mr_budget_take(struct mr_budget *b, uint64_t bytes, uint64_t now)
+bool mr_budget_take(struct mr_traffic_budget *b, uint64_t bytes, uint64_t now)
 {
     if (b->filled_ns && now > b->filled_ns)
         b->tokens = MR_MIN(b->burst, b->tokens + b->rate * (double)(now - b->filled_ns) / 1e9);
@@ -64,7 +64,7 @@ bool mr_budget_take(struct mr_budget *b, uint64_t bytes, uint64_t now)
     return true;
 }
 
-uint64_t mr_budget_wait_ns(const struct mr_budget *b)
+uint64_t mr_budget_wait_ns(const struct mr_traffic_budget *b)
 {
     return b->tokens > 0 ? 0 : (uint64_t)((1 - b->tokens) / b->rate * 1e9);
 }

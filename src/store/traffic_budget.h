@@ -15,7 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct mr_budget {
+struct mr_traffic_budget {
     double rate, floor;      /* bytes per second; never less than floor */
     double tokens, burst;    /* bytes */
     uint64_t filled_ns;      /* when tokens were added last; 0: never */
@@ -23,13 +23,13 @@ struct mr_budget {
     uint64_t judged_ns;      /* when the rate was changed last */
     bool short_of;           /* tokens, since then: a rate that nobody needs says nothing */
 };
-void mr_budget_init(struct mr_budget *b, double rate);
-void mr_budget_quiet(struct mr_budget *b, double ns);
-void mr_budget_latency(struct mr_budget *b, double ns, double slower, uint64_t now);
+void mr_budget_init(struct mr_traffic_budget *b, double rate);
+void mr_budget_quiet(struct mr_traffic_budget *b, double ns);
+void mr_budget_latency(struct mr_traffic_budget *b, double ns, double slower, uint64_t now);
 /* Halves the rate, unless that was done a moment ago. */
-void mr_budget_cut(struct mr_budget *b, uint64_t now);
+void mr_budget_cut(struct mr_traffic_budget *b, uint64_t now);
 /* Takes the tokens if the bucket is not in debt; a request larger than the burst puts it into debt. */
-bool mr_budget_take(struct mr_budget *b, uint64_t bytes, uint64_t now);
-uint64_t mr_budget_wait_ns(const struct mr_budget *b);
+bool mr_budget_take(struct mr_traffic_budget *b, uint64_t bytes, uint64_t now);
+uint64_t mr_budget_wait_ns(const struct mr_traffic_budget *b);
 
 #endif

@@ -154,6 +154,7 @@ static uint64_t ask_again(struct mr_executor *x)
 static void *planner_main(void *arg)
 {
     struct mr_executor *x = arg;
+    x->planner_self = pthread_self();
     while (!atomic_load(&x->closing)) {
         uint64_t epoch, position;
         bool gone = false, busy = false;

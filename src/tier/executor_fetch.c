@@ -3,12 +3,15 @@
 #include "event/emit.h"
 #include "tier/peers.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
 struct mr_fetching *mr_fetching_new(struct mr_executor *x, struct mr_holding *e)
 {
     struct mr_fetching *f = x->free_fetches;
+    assert(e->state == MR_HOLDING_COMING); /* E2 */
+    assert(!e->fetch);                     /* E3 */
     if (f)
         x->free_fetches = f->next;
     else if (!(f = malloc(sizeof(*f))))
@@ -27,6 +30,8 @@ struct mr_fetching *mr_fetching_new(struct mr_executor *x, struct mr_holding *e)
 
 static void free_fetch(struct mr_executor *x, struct mr_fetching *f)
 {
+    assert(x->fetches && x->fills >= f->fill);
+    assert(f->job.at == MR_WORK_IDLE); /* W1: no device has it */
     x->fetches--;
     x->fills -= f->fill;
     f->next = x->free_fetches;
@@ -40,6 +45,7 @@ static struct mr_work *device_of(struct mr_executor *x, const struct mr_fetching
 
 void mr_fetching_join(struct mr_executor *x, struct mr_fetching *f, uint32_t slot, uint64_t access)
 {
+    assert(f->e->fetch == f && x->slot_holding[slot] == f->e->self); /* E3: what it claimed is under way */
     x->slot_next[slot] = MR_HOLDING_NONE;
     if (f->last_waiter == MR_HOLDING_NONE)
         f->first_waiter = slot;
@@ -99,7 +105,9 @@ static void deliver_all(struct mr_executor *x, struct mr_fetching *f, enum mr_ti
                             .from = from};
     for (uint32_t s = f->first_waiter; s != MR_HOLDING_NONE; s = x->slot_next[s]) {
         uint32_t rank = s / x->depth;
-        mr_segment_deliver(x->segment, rank, delivery_of_slot(x, rank, s & (x->depth - 1)), &d, err);
+        uint64_t n = delivery_of_slot(x, rank, s & (x->depth - 1));
+        assert(n < x->planned[rank] && !mr_segment_has_come(x->segment, rank, n)); /* E6: once */
+        mr_segment_deliver(x->segment, rank, n, &d, err);
         w->bits |= (uint64_t)1 << (rank % 64);
         if (!err)
             count_up(&x->board->from[d.from], e->bytes, s == f->first_waiter ? took_ns(f, now) : 0);
@@ -124,11 +132,12 @@ static void tell_fill(struct mr_executor *x, uint64_t id, uint64_t start, uint64
     mr_emit_args(x->p.events, MR_SPAN_FILL, start, mr_now_ns(), &at, (int64_t)bytes, arg, MR_ARRAY_LEN(arg));
 }
 
-void mr_fetching_came(struct mr_executor *x, struct mr_fetching *f, uint64_t bytes, enum mr_tier_from from)
+void mr_fetch_completed(struct mr_executor *x, struct mr_fetching *f, uint64_t bytes, enum mr_tier_from from)
 {
     struct ranks_to_wake w = {0};
     pthread_mutex_lock(&x->lock);
     struct mr_holding *e = f->e;
+    assert(e->fetch == f); /* E3 */
     mr_holdings_ready(&x->h, e, bytes);
     if (f->only_from_pfs && from == MR_TIER_PEER)
         mr_holdings_set_class(&x->h, e, MR_CLASS_NONE);
@@ -161,6 +170,7 @@ static void fail(struct mr_executor *x, struct mr_fetching *f, const struct mr_e
     add_result(x, f, &o);
     deliver_all(x, f, MR_TIER_SOURCE, err, w);
     for (uint32_t s = f->first_waiter; s != MR_HOLDING_NONE; s = x->slot_next[s]) {
+        assert(x->slot_holding[s] == e->self && e->claims);
         x->slot_holding[s] = MR_HOLDING_NONE;
         e->claims--;
     }
@@ -257,7 +267,7 @@ static uint64_t run_source(void *user, void *mine, struct mr_work_job *job)
     if (rc)
         mr_fetching_failed(x, f, &err);
     else
-        mr_fetching_came(x, f, bytes, MR_TIER_SOURCE);
+        mr_fetch_completed(x, f, bytes, MR_TIER_SOURCE);
     return rc ? 0 : bytes;
 }
 

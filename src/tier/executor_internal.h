@@ -9,7 +9,7 @@
 #include "policy/policy.h"
 #include "tier/executor.h"
 #include "tier/holdings.h"
-#include "tier/ssd.h"
+#include "cache/ssd.h"
 #include "tier/tier_internal.h"
 #include "tier/work.h"
 
@@ -61,6 +61,7 @@ struct walk {
     uint64_t block, rows; /* rows whose ids are at hand: block ... block + rows */
     uint64_t *ids;        /* [rank * EXECUTOR_BLOCK + row - block] */
     bool end;             /* no epoch is left */
+    uint64_t next_access; /* E1: all before it are planned */
     bool planned;         /* the policy was asked for the access at hand, which then waits for room: */
     unsigned keep;
     bool only_from_pfs, tells;
@@ -92,6 +93,7 @@ struct mr_executor {
     unsigned extra;      /* bytes that a sample may have beyond what the manifest says */
 
     pthread_t planner;
+    pthread_t planner_self; /* the planner's own, for asserts */
     bool started;
     atomic_bool closing;
     bool failed; /* the job is over; the planner sets it, under the lock */
@@ -186,7 +188,7 @@ void mr_fetching_go(struct mr_executor *x, struct mr_fetching *f);
 /* It is needed for a delivery, too. */
 void mr_fetching_join(struct mr_executor *x, struct mr_fetching *f, uint32_t slot, uint64_t access);
 /* The bytes are there, or did not come from any source; the lock must not be held. */
-void mr_fetching_came(struct mr_executor *x, struct mr_fetching *f, uint64_t bytes, enum mr_tier_from from);
+void mr_fetch_completed(struct mr_executor *x, struct mr_fetching *f, uint64_t bytes, enum mr_tier_from from);
 void mr_fetching_failed(struct mr_executor *x, struct mr_fetching *f, const struct mr_error *err);
 /* Its SSD did not have it: goes on with the next source. The lock must not be held. */
 void mr_fetching_next(struct mr_executor *x, struct mr_fetching *f);

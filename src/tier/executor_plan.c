@@ -3,6 +3,7 @@
 #include "tier/executor_internal.h"
 #include "tier/peers.h"
 
+#include <assert.h>
 #include <string.h>
 
 #define FILLS_MAX 16u /* under way at once */
@@ -125,6 +126,7 @@ static void take_peers(struct mr_executor *x, const struct mr_plan_source *sourc
 static void ask_policy(struct mr_executor *x, uint64_t access, uint64_t id)
 {
     struct walk *k = &x->walk;
+    assert(pthread_equal(pthread_self(), x->planner_self)); /* E5 */
     k->planned = true;
     k->keep = MR_NOT_HELD;
     k->n_peers = 0;
@@ -152,6 +154,7 @@ static bool give_one_up(struct mr_executor *x)
     struct mr_holding *e = mr_holdings_any_idle(&x->h);
     if (!e)
         return false;
+    assert(!e->claims && !e->fetch && e->storage_class == MR_CLASS_RAM); /* E4, H1 */
     struct mr_outcome o = {.failed = true};
     mr_policy_result(&x->policy, 0, e->id, &o);
     mr_holdings_set_class(&x->h, e, MR_CLASS_NONE);
@@ -220,7 +223,7 @@ static struct mr_holding *bring(struct mr_executor *x, struct mr_holding *e, uin
 /* May something that has no place yet be staged? */
 static bool may_stage(const struct mr_executor *x, uint64_t id)
 {
-    uint64_t staged = x->h.bytes[MR_PLACE_STAGING];
+    uint64_t staged = x->h.bytes[MR_HOLDING_STAGING];
     return !staged || staged + mr_executor_bytes_of((void *)(uintptr_t)x, id) <= x->staging;
 }
 
@@ -252,6 +255,11 @@ static enum step plan_next(struct mr_executor *x, uint64_t id, uint64_t access)
     if (!there && !(e = bring(x, e, id, access)))
         return BLOCKED;
     uint32_t slot = slot_of_delivery(x, r, n);
+    assert(access >= k->next_access);                              /* E1 */
+    assert(e->state != MR_HOLDING_AWAY);                           /* E2 */
+    assert(x->slot_holding[slot] == MR_HOLDING_NONE);              /* its last delivery was reclaimed */
+    assert((e->state == MR_HOLDING_COMING) == (e->fetch != NULL)); /* E3, E6 */
+    k->next_access = access + 1;
     mr_holdings_claim(&x->h, e);
     x->slot_holding[slot] = e->self;
     keep(x, e, k->keep);
@@ -275,6 +283,7 @@ static enum step plan_next(struct mr_executor *x, uint64_t id, uint64_t access)
 
 static void tell_results(struct mr_executor *x)
 {
+    assert(pthread_equal(pthread_self(), x->planner_self)); /* E5 */
     for (size_t i = 0; i < x->results.n; i++) {
         struct planned_result *r = &x->results.item[i];
         mr_policy_result(&x->policy, r->access, r->id, &r->outcome);
@@ -300,7 +309,7 @@ bool mr_executor_plan(struct mr_executor *x)
         any = true;
     }
     list_all(x);
-    board_set(x->board->ram_bytes, x->h.bytes[MR_PLACE_RAM]);
+    board_set(x->board->ram_bytes, x->h.bytes[MR_HOLDING_RAM]);
     pthread_mutex_unlock(&x->lock);
     for (uint32_t r = 0; r < x->ranks; r++)
         if (wake >> (r % 64) & 1)
@@ -373,7 +382,7 @@ bool mr_executor_fill(struct mr_executor *x)
 bool mr_executor_load_for_peer(struct mr_executor *x, struct mr_holding *e, uint64_t id, uint8_t ssd)
 {
     uint64_t bytes = mr_ssd_find(x->ssd[ssd].ssd, id);
-    if (!bytes || x->h.bytes[MR_PLACE_STAGING] + bytes > x->staging)
+    if (!bytes || x->h.bytes[MR_HOLDING_STAGING] + bytes > x->staging)
         return false;
     if (!e)
         e = mr_holdings_add(&x->h, id);

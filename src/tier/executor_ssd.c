@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "event/emit.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -41,7 +42,7 @@ static uint64_t run_read(void *user, void *mine, struct mr_work_job *job)
     f->began_ns = mr_now_ns();
     int rc = bytes == e->bytes ? mr_ssd_read(d->ssd, e->id, mr_segment_data(x->segment, e->at), bytes, &err) : -ENOENT;
     if (!rc) {
-        mr_fetching_came(x, f, bytes, MR_TIER_SSD);
+        mr_fetch_completed(x, f, bytes, MR_TIER_SSD);
         return bytes;
     }
     if (bytes && rc == -ENOENT) /* stored under this id, and something else */
@@ -81,6 +82,7 @@ static bool is_full(const struct ssd_device *d)
 static bool start_spill(struct mr_executor *x, struct mr_holding *e, struct ssd_device *d)
 {
     struct mr_spilling *s = malloc(sizeof(*s));
+    assert(e->state == MR_HOLDING_READY && !e->spill); /* one copy at a time, of bytes that are there */
     if (!s)
         return false;
     uint64_t key = mr_work_key(MR_URGENT_SPILL, ++x->spill_order);
@@ -143,6 +145,7 @@ void mr_executor_end_spill(struct mr_executor *x, struct mr_spilling *s, int rc)
     struct ssd_device *d = &x->ssd[s->ssd];
     struct mr_holding *e = s->e;
     bool written = rc == 0 || rc == -EEXIST, belongs = e->storage_class == s->ssd + 2u;
+    assert(e->spill == s && e->claims && x->spills); /* the copy is a claim */
     e->spill = NULL;
     d->spill_bytes -= s->staged ? e->bytes : 0;
     x->spills--;

@@ -31,7 +31,7 @@ void mr_holdings_done(struct mr_holdings *h)
 
 static enum mr_holding_kind kind_of(const struct mr_holding *e)
 {
-    return e->spare ? MR_PLACE_SPARE : e->storage_class == MR_CLASS_RAM ? MR_PLACE_RAM : MR_PLACE_STAGING;
+    return e->spare ? MR_HOLDING_SPARE : e->storage_class == MR_CLASS_RAM ? MR_HOLDING_RAM : MR_HOLDING_STAGING;
 }
 
 static uint64_t room_of(const struct mr_holding *e)
@@ -52,6 +52,7 @@ static void count_out(struct mr_holdings *h, const struct mr_holding *e)
 {
     if (e->state == MR_HOLDING_AWAY)
         return;
+    assert(h->bytes[kind_of(e)] >= room_of(e) && h->samples[kind_of(e)]); /* H2 */
     h->bytes[kind_of(e)] -= room_of(e);
     h->samples[kind_of(e)]--;
     h->ram_ready -= e->state == MR_HOLDING_READY && e->storage_class == MR_CLASS_RAM;
@@ -141,6 +142,7 @@ struct mr_holding *mr_holdings_add(struct mr_holdings *h, uint64_t id)
     else
         return NULL;
     struct mr_holding *e = mr_holdings_at(h, number);
+    assert(!mr_holdings_find(h, id)); /* one entry per sample */
     *e = (struct mr_holding){
         .id = id, .self = number, .before = MR_HOLDING_NONE, .behind = MR_HOLDING_NONE, .storage_class = MR_CLASS_NONE};
     h->used++;
@@ -184,6 +186,8 @@ static void spare_remove(struct mr_holdings *h, struct mr_holding *e)
 
 static void free_entry(struct mr_holdings *h, struct mr_holding *e)
 {
+    assert(!e->claims && e->state != MR_HOLDING_COMING && e->storage_class == MR_CLASS_NONE); /* H1, H3 */
+    assert(!e->fetch && !e->spill);
     if (e->spare)
         spare_remove(h, e);
     if (e->state != MR_HOLDING_AWAY)

@@ -30,7 +30,7 @@ enum mr_holding_state {
     MR_HOLDING_COMING, /* has one, without the bytes */
     MR_HOLDING_READY
 };
-enum mr_holding_kind { MR_PLACE_RAM, MR_PLACE_STAGING, MR_PLACE_SPARE, MR_PLACE_KINDS };
+enum mr_holding_kind { MR_HOLDING_RAM, MR_HOLDING_STAGING, MR_HOLDING_SPARE, MR_HOLDING_KINDS };
 
 struct mr_fetching;
 struct mr_spilling;
@@ -55,9 +55,9 @@ struct mr_holdings {
     uint32_t *slot;            /* hash table of entry numbers */
     uint32_t slots;            /* 0 or a power of two */
     struct mr_space *space;
-    uint64_t bytes[MR_PLACE_KINDS];
-    uint64_t samples[MR_PLACE_KINDS]; /* READY ones and those on their way */
-    uint64_t ram_ready;               /* READY in class 1 */
+    uint64_t bytes[MR_HOLDING_KINDS];
+    uint64_t samples[MR_HOLDING_KINDS]; /* READY ones and those on their way */
+    uint64_t ram_ready;                 /* READY in class 1 */
     uint32_t first_spare, last_spare;
     bool keep_spare; /* entries that nobody needs become spare instead of being freed */
 };

@@ -102,7 +102,7 @@ static void came_or_not(void *ctx, enum mr_wire_status status, size_t len)
     struct mr_executor *x = f->x;
     struct mr_peers *p = x->peers;
     if (status == MR_WIRE_OK && len == f->e->bytes) {
-        mr_fetching_came(x, f, len, MR_TIER_PEER);
+        mr_fetch_completed(x, f, len, MR_TIER_PEER);
         return;
     }
     pthread_mutex_lock(&x->lock);
@@ -264,12 +264,13 @@ static int announce(struct meeting *m, uint64_t mine, uint64_t *len, struct mr_e
     return rc;
 }
 
-static int meet(struct meeting *m, const void *mine, uint64_t len, struct mr_error *err)
+static int exchange_bytes(struct meeting *m, const void *mine, uint64_t len, struct mr_error *err)
 {
     free(m->bytes);
     m->bytes = calloc(m->node->world, len);
     void *dummy = mine ? NULL : calloc(1, len);
-    int rc = m->bytes && (mine || dummy) ? 0 : mr_error_set(err, -ENOMEM, "no memory to meet the other nodes");
+    int rc =
+        m->bytes && (mine || dummy) ? 0 : mr_error_set(err, -ENOMEM, "no memory for the exchange with the other nodes");
     if (!rc)
         rc = m->p->exchange(m->p->exchange_ctx, mine ? mine : dummy, len, m->bytes, err);
     free(dummy);
@@ -285,7 +286,7 @@ static int exchange_leaders(void *ctx, const void *mine, size_t len, void *all, 
     if (!rc && agreed != len)
         rc = mr_error_plain(err, MR_E_PEER, "another node could not open the wire; its message says why");
     if (!rc)
-        rc = meet(m, mine, len, err);
+        rc = exchange_bytes(m, mine, len, err);
     for (uint32_t n = 0; !rc && n < m->node->nodes; n++)
         memcpy((uint8_t *)all + n * len, m->bytes + (size_t)m->node->first_rank[n] * len, len);
     return rc;
@@ -296,7 +297,7 @@ static int follow(struct meeting *m, struct mr_error *err)
     uint64_t len;
     int rc = 0;
     while (!rc && !m->ended && !(rc = announce(m, 0, &len, err)) && len)
-        rc = meet(m, NULL, len, err);
+        rc = exchange_bytes(m, NULL, len, err);
     return rc;
 }
 
@@ -360,7 +361,7 @@ int mr_peers_open(const struct mr_tier_params *p, const struct mr_tier_node *nod
     if (!m.lengths || (x && (!made || !made->neighbour))) {
         free(m.lengths);
         free_peers(made);
-        return mr_error_set(err, -ENOMEM, "no memory to meet %u ranks", node->world);
+        return mr_error_set(err, -ENOMEM, "no memory for the exchange among %u ranks", node->world);
     }
     int rc = 0;
     uint64_t len;

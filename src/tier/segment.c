@@ -12,6 +12,7 @@
 #include "base/strbuf.h"
 #include "tier/segment_internal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -139,6 +140,7 @@ int mr_segment_create(const struct mr_segment_params *p, struct mr_segment **out
         mr_segment_close(s);
         return rc;
     }
+    assert(s->head); /* map() succeeded */
     *s->head = h;
     parts(s);
     *out = s;
@@ -147,6 +149,7 @@ int mr_segment_create(const struct mr_segment_params *p, struct mr_segment **out
 
 static int check_head(const struct mr_segment_head *h, uint64_t bytes, struct mr_error *err)
 {
+    assert(h);
     struct mr_segment_params p = {h->ranks, h->depth, h->data_bytes, h->first_rank};
     struct mr_segment_head want = layout(&p);
     if (h->magic != MR_SEGMENT_MAGIC)

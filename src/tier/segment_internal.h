@@ -39,7 +39,7 @@ struct mr_segment_rank {
     alignas(64) _Atomic uint32_t waiters;
     _Atomic uint32_t unlisted; /* of them, without an entry below */
     _Atomic uint32_t state;    /* enum mr_rank_state; process is written before JOINED */
-    struct mr_process process;
+    struct mr_process_id process;
     _Atomic uint64_t asks; /* for a seek; odd while the place is being written */
     _Atomic uint64_t seek_epoch, seek_position;
     alignas(64) _Atomic uint64_t waiting[MR_SEGMENT_WAITING]; /* n + 1; 0: free */
@@ -52,7 +52,7 @@ struct mr_segment_head {
     uint64_t magic;
     uint32_t version, ranks, depth, first_rank;
     uint64_t total_bytes, shared_at, rank_at, ring_at, data_at, data_bytes;
-    struct mr_process leader;
+    struct mr_process_id leader;
     _Atomic uint32_t closing;
     _Atomic uint32_t failed; /* enum mr_segment_failed; `why` is written between CLAIMED and SET, once */
     struct mr_error why;

@@ -14,6 +14,7 @@
 #include "base/futex.h"
 #include "tier/segment_internal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -56,6 +57,7 @@ static void set(struct mr_segment *s, uint32_t rank, uint64_t n, const struct mr
 void mr_segment_plan(struct mr_segment *s, uint32_t rank, uint64_t n, const struct mr_delivery *d,
                      enum mr_delivery_state state)
 {
+    assert(n >= s->reclaimed[rank] && n - s->reclaimed[rank] < s->depth); /* S1: the place is the leader's */
     set(s, rank, n, d, state, NULL);
     atomic_store_explicit(&s->rank[rank].planned, n + 1, memory_order_release);
 }
@@ -64,6 +66,7 @@ void mr_segment_deliver(struct mr_segment *s, uint32_t rank, uint64_t n, const s
                         const struct mr_error *err)
 {
     bool failed = d->code != 0;
+    assert(atomic_load(&mr_segment_slot(s, rank, n)->word) == WORD(n, MR_DELIVERY_PLANNED)); /* S1 */
     set(s, rank, n, d, failed ? MR_DELIVERY_FAILED : MR_DELIVERY_READY, failed ? err : NULL);
 }
 

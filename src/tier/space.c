@@ -68,6 +68,7 @@ static void list_remove(struct mr_space *s, uint32_t b)
 {
     unsigned level, step;
     struct block *k = &s->block[b];
+    assert(k->is_free);
     list_of(k->size, &level, &step);
     if (k->next != NONE)
         s->block[k->next].prev = k->prev;
@@ -239,10 +240,12 @@ uint64_t mr_space_take(struct mr_space *s, uint64_t bytes)
     if (b == NONE)
         return MR_SPACE_NONE;
     list_remove(s, b);
+    assert(s->block[b].size >= size);
     split(s, b, size);
     s->table[table_at(s, s->block[b].at)] = b;
     s->taken++;
     s->used += s->block[b].size;
+    assert(s->used <= s->units);
     return s->block[b].at * MR_SPACE_ALIGN;
 }
 
@@ -264,6 +267,8 @@ void mr_space_give(struct mr_space *s, uint64_t at)
         merge_after(s, before);
         b = before;
     }
+    before = s->block[b].before, after = s->block[b].after;
+    assert((before == NONE || !s->block[before].is_free) && (after == NONE || !s->block[after].is_free));
     list_add(s, b);
 }
 

@@ -3,7 +3,7 @@
 #include "tier/tier.h"
 #include "tier/executor.h"
 #include "tier/peers.h"
-#include "tier/ssd.h"
+#include "cache/ssd.h"
 #include "tier/tier_internal.h"
 #include "tier/tier_node.h"
 #include "tier/tier_spec.h"
@@ -89,8 +89,8 @@ static uint64_t ssd_for_samples(const struct mr_tier *t, unsigned i, const struc
         mr_log(MR_LOG_NOTE, "the SSD folder '%s' has room for %s of the %s that it may take", t->spec.ssd[i].folder,
                mr_human_bytes((double)usable, has), mr_human_bytes((double)asked, wants));
     double each = (double)info->sample_bytes / (double)MR_MAX(info->samples, 1u);
-    double blocks = info->sample_min_bytes == info->sample_max_bytes ? (double)MR_SSD_TAKES(info->sample_max_bytes)
-                                                                     : each + 4096 / 2 + MR_SSD_TAKES(0);
+    const uint64_t largest = MR_SSD_TAKES(info->sample_max_bytes), empty = MR_SSD_TAKES(0);
+    double blocks = info->sample_min_bytes == info->sample_max_bytes ? (double)largest : each + 2048 + (double)empty;
     double counted = (double)t->need.set_bytes / (double)MR_MAX(info->samples, 1u);
     return usable > own ? (uint64_t)((double)(usable - own) * MR_MIN(counted / blocks, 1.0)) : 0;
 }

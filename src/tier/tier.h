@@ -9,7 +9,7 @@
  *       mr_tier_source_done(source);                      the row is made: the bytes may go
  *     mr_tier_close(tier);                                collective
  *
- * The world (schedule, sizes, capacities of all nodes) is made at open and at each seek; see doc/policy.md.
+ * The world (schedule, sizes, capacities of all nodes) is made at open and at each seek; see doc/internals/policy.md.
  * Deliveries come in the order of each rank; the loader's tickets are their numbers.
  *
  * A sample has `stored bytes`: what MR_DATASET_RAW gives (with MR_DATASET_VERIFY in read_flags, checksums included),

@@ -112,7 +112,7 @@ struct where {
 };
 struct about {
     struct where where;
-    struct mr_process process;
+    struct mr_process_id process;
 };
 
 static uint64_t name_space(const char *path)
@@ -304,7 +304,7 @@ static int receive_descriptor(int from)
 }
 
 /* Waits until fd can be read. 0, -ETIMEDOUT, or -ESRCH when one of the processes has ended (then *who is which). */
-static int wait_readable(int fd, uint64_t end, const struct mr_process *p, const bool *served, uint32_t count,
+static int wait_readable(int fd, uint64_t end, const struct mr_process_id *p, const bool *served, uint32_t count,
                          uint32_t *who)
 {
     for (;;) {

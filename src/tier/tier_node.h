@@ -15,7 +15,7 @@ struct mr_tier_node {
     uint32_t node, nodes;
     uint32_t local_rank, local_ranks; /* local_rank 0 leads */
     uint32_t *first_rank;             /* of each node, and world at the end */
-    struct mr_process *process;       /* of each rank; of this node's only they mean something */
+    struct mr_process_id *process;    /* of each rank; of this node's only they mean something */
     mr_tier_exchange_fn *exchange;
     void *exchange_ctx;
 };

@@ -87,6 +87,7 @@ static void sift_down(struct mr_work *w, size_t i, struct mr_work_job *j)
 static void take_out(struct mr_work *w, struct mr_work_job *j)
 {
     size_t i = j->at;
+    assert(i < w->heap.n && w->heap.item[i] == j); /* W1 */
     struct mr_work_job *last = w->heap.item[--w->heap.n];
     j->at = MR_WORK_IDLE;
     if (last == j)
@@ -346,6 +347,7 @@ void mr_work_stop(struct mr_work *w)
     pthread_mutex_unlock(&w->lock);
     for (unsigned i = 0; i < w->started; i++)
         pthread_join(w->worker[i].id, NULL);
+    assert(!w->running); /* W2: what is left was not begun */
     mr_traffic_leave(w->reader);
     for (size_t i = 0; i < w->heap.n; i++) {
         w->heap.item[i]->at = MR_WORK_IDLE;

@@ -7,7 +7,7 @@
  * until the program itself has begun: what Python imports for its own start must not be disturbed.
  *
  * What was done goes to the file `python` in the folder of the rings, a line each, for the command's last words
- * (src/launch/python_told.c). */
+ * (src/launch/python_summary.c). */
 #include "base/common.h"
 #include "tracer/tracer_core.h"
 #include "tracer/tracer_internal.h"

@@ -21,7 +21,7 @@
  * it is heard of again within `gone_after_ns` it is used again, else it is gone for good. No status but MR_WIRE_OK says
  * anything about the bytes in dst.
  *
- * doc/wire.md has the messages byte by byte, README.md the invariants and whom this keeps out. */
+ * doc/internals/wire.md has the messages byte by byte, README.md the invariants and whom this keeps out. */
 #ifndef MR_WIRE_WIRE_H
 #define MR_WIRE_WIRE_H
 
@@ -70,10 +70,9 @@ typedef enum mr_wire_answer mr_wire_serve_fn(void *ctx, uint32_t peer, uint64_t 
 typedef void mr_wire_release_fn(void *ctx, void *pin);
 
 /* All-gather among the nodes: every node gives `len` bytes (the same len everywhere) and gets world * len in the order
- * of the ranks. Used twice by mr_wire_open and never again. Any callable will do; two are here. */
+ * of the ranks. Used twice by mr_wire_open and never again. Any callable will do: mr_comm_exchange over
+ * the job's collectives (fork, MPI), or the one below. */
 typedef int mr_wire_exchange_fn(void *ctx, const void *mine, size_t len, void *all, struct mr_error *err);
-/* Over the job's collectives (fork, MPI): ctx is the struct mr_comm. */
-int mr_wire_exchange_comm(void *ctx, const void *mine, size_t len, void *all, struct mr_error *err);
 /* Over TCP, for torchrun and whatever else tells each process an address, a port, its rank and how many there are: ctx
  * is a struct mr_wire_tcp. Rank 0 listens on `host` only, on the first free of the 16 ports after `port` (the port
  * itself is torchrun's), until all have come. `key` (may be NULL) must be the same everywhere; a connection without it

@@ -1,5 +1,5 @@
-/* The wire's messages as bytes. Little-endian, fixed lengths; the table is in doc/wire.md. Decoding checks magic, kind
- * and length, never more: what a message may do is decided by wire_peer.c. */
+/* The wire's messages as bytes. Little-endian, fixed lengths; the table is in doc/internals/wire.md. Decoding checks
+ * magic, kind and length, never more: what a message may do is decided by wire_peer.c. */
 #ifndef MR_WIRE_FRAME_H
 #define MR_WIRE_FRAME_H
 

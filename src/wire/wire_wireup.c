@@ -15,13 +15,6 @@
  */
 #define FIRST_BYTES 64
 
-int mr_wire_exchange_comm(void *ctx, const void *mine, size_t len, void *all, struct mr_error *err)
-{
-    struct mr_comm *c = ctx;
-    int rc = mr_comm_gather(c, mine, len, all, 0, err);
-    return rc ? rc : mr_comm_bcast(c, all, len * c->world, 0, err);
-}
-
 static int first_encode(struct mr_wire *w, int local, size_t address_len, uint8_t out[FIRST_BYTES],
                         struct mr_error *err)
 {

@@ -26,7 +26,7 @@ help_examples() {
     for t in $(millrace help topics | awk '/^  /{print $1}'); do millrace help "$t" | grep -E '^  millrace [a-z]' || :; done
 }
 doc_examples() {
-    awk 'FNR == 1 {inside = 0} /^ *```/ {inside = !inside; next} inside || /^    /' "$src/README.md" "$src"/doc/*.md |
+    awk 'FNR == 1 {inside = 0} /^ *```/ {inside = !inside; next} inside || /^    /' "$src/README.md" "$src"/doc/*.md "$src"/doc/*/*.md |
         grep -E '^ *(\$ )?(mpirun .*)?millrace [a-z]' | grep -v '──' || :
 }
 { help_examples; doc_examples; } | sed -E 's/^ *(\$ )?//; s/ +# .*//; s/ +$//' | awk '!seen[$0]++' >examples
@@ -41,6 +41,13 @@ for i in range(4):
 Y
 printf 'dataset: {format: npz, num_files_train: 64, record_length_bytes: 1000}\nreader: {batch_size: 1}\n' >my.yaml
 cp my.yaml training.yaml
+cat >w.yaml <<Y
+dataset: {format: raw, num_files_train: 64, record_length_bytes: 5000, data_folder: $dir/w}
+reader: {batch_size: 8, read_threads: 2}
+train: {epochs: 1, computation_time: 0.05}
+Y
+printf 'name: rig\npfs: {bandwidth: 100MB}\nclasses: [{name: staging, capacity: 1GB, threads: 2, read: 1TB}]\n' >rig.yaml
+millrace -q gen w --workload w.yaml >/dev/null
 small() { # the presets' sets at a few kilobytes per sample; steps of a millisecond
     env MILLRACE_DATASET_RECORD_LENGTH_BYTES=4096 MILLRACE_DATASET_RECORD_LENGTH_BYTES_STDEV=0 \
         MILLRACE_DATASET_NUM_SAMPLES_PER_FILE=64 MILLRACE_DATASET_NUM_FILES_TRAIN=28 MILLRACE_READER_BATCH_SIZE=8 \

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Pages in a real browser: no error on the console, no request, the script on and off, at the width of a screen and of a
 # telephone, light and dark; zoom, sorting and tips work. Takes half a minute: with MR_TEST_FULL.
+# test-label: full
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/expect.sh"

@@ -2,6 +2,7 @@
 # The portable tarball carries a module for each MPI, linked with no MPI library, and says what is missing where there is none.
 # Building it takes minutes: with MR_TEST_FULL=1 only.
 # test-label: timing
+# test-label: full
 set -eu
 fail() { echo "FAIL: $*" >&2; exit 1; }
 [ -n "${MR_TEST_FULL:-}" ] || { echo "SKIP: builds the tarball; set MR_TEST_FULL=1"; exit 77; }

@@ -22,8 +22,9 @@ refused() { # status, text, arguments
 
 # 1. What is refused, and says why.
 refused 2 "unknown policy 'no-such'" --policy no-such
-refused 2 "other samples than the order" --policy deepio-opportunistic
-refused 2 "cannot run for real yet" --policy deepio-opportunistic --allow-reorder
+refused 2 "changes the sample order" --policy deepio-opportunistic
+refused 2 "millrace sim' simulates" --policy deepio-opportunistic
+refused 2 "unknown option" --allow-reorder
 refused 2 "keeps nothing" --policy staging --tiers ram=1MiB
 refused 2 "tape" --dry-run --tiers ram=1MiB,tape=3
 refused 2 "peers" --peers perhaps

@@ -41,6 +41,18 @@ done <<'L'
 --no-ceiling reader.read_type=memory workflow.evaluation=false
 --ranks 2 --no-ceiling workflow.train=false workflow.evaluation=false checkpoint.num_checkpoints_write=2 checkpoint.num_checkpoints_read=2
 L
+# one rank reads for three: each of them waits once per step, and the reader fetches the samples of all
+rm -rf c
+"$MILLRACE" -q run w.yaml --ranks 3 --no-ceiling --out g --trace g.mrt workflow.evaluation=false reader.file_access=collective >out 2>err ||
+    fail "collective --trace: $(cat err)"
+"$MILLRACE" export -q -f csv -o g.csv g.mrt && python3 - <<'P' || fail "events of a collective run"
+import csv
+from collections import Counter
+count = Counter((r["name"], r["category"]) for r in csv.DictReader(open("g.csv")))
+steps, samples = count["step", "train"], count["row ready", "loader"]
+assert steps > 0 and count["wait", "loader"] == count["batch ready", "loader"] == steps, count
+assert samples == count["fetch store", "loader"] >= steps * 4, count
+P
 # every call of the storage, and what the loader did for each sample, beside the steps
 rm -rf c
 "$MILLRACE" -q run w.yaml --ranks 2 --no-ceiling --out t --trace t.mrt >out 2>err || fail "--trace: $(cat err)"

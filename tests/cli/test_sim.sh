@@ -52,6 +52,9 @@ PY
 "$MILLRACE" sim thesis-1 -p staging,millrace >out
 grep -q '^millrace ' out && grep -q '^staging ' out && ! grep -q '^naive ' out || { cat out; fail "--policy"; }
 
+# The plot of a page, alone.
+plot_of() { python3 -c 'import re,sys; print(re.search(r"<div class=\"plot\">(<svg.*?</svg>)", open(sys.argv[1]).read(), re.S).group(1))' "$1"; }
+
 # Overrides and sweeps.
 "$MILLRACE" sim thesis-1 nodes=2 epochs=3 -p staging --json | python3 -c 'import json,sys; d=json.load(sys.stdin); assert d["nodes"]==2 and d["epochs"]==3' || fail "overrides"
 "$MILLRACE" sim thesis-1 -p millrace --sweep nodes=1,2,4 --json | python3 -c '
@@ -89,7 +92,8 @@ assert [p["result"]["nodes"] for p in d["points"]] == [2,2,4,4]' || fail "grid"
 "$MILLRACE" sim thesis-1 epochs=2 -p nopfs,millrace --sweep nodes=2,4 --sweep class1=50MB,300MB >out
 [ "$(awk 'NR > 2 {print $1 "-" $2}' out | tr '\n' ,)" = "2-50MB,2-300MB,4-50MB,4-300MB," ] || { cat out; fail "grid as text"; }
 expect 2 "$MILLRACE" sim thesis-1 --sweep nodes=2 --sweep nodes=4
-expect 2 "$MILLRACE" sim thesis-1 --sweep nodes=2,4 --sweep epochs=1,2 --svg x.svg
+"$MILLRACE" sim thesis-1 -p naive --sweep nodes=2 --sweep epochs=1 --sweep class1=50MB --sweep class2=1GB --sweep seed=1,2 --csv >out || fail "five keys"
+[ "$(head -n 2 out | tail -n 1 | cut -d, -f1-6)" = "2,1,50MB,1GB,1,naive" ] && [ "$(wc -l <out)" = 3 ] || { cat out; fail "five keys"; }
 "$MILLRACE" sim workload=unet3d_h100 system=lassen -p staging --sweep nodes=2,4 --sweep reader.batch_size=2,4 >out 2>err
 [ "$(grep -c 'sample_shuffle shuffles' err)" = 1 ] || { cat err; fail "notes of a sweep"; }
 # README's sweep takes seconds and shows a difference.
@@ -117,7 +121,8 @@ PY
 expect 2 "$MILLRACE" sim thesis-1 --csv --json
 # Several seeds: least and most in the table, bars in the plot. Lines on each other have different widths.
 "$MILLRACE" sim thesis-1 epochs=2 -p nopfs,millrace --seeds 3 | grep -q 'LEAST s .*MOST s' || fail "spread in the table"
-"$MILLRACE" sim thesis-1 -p deepio-ordered,lbann-preload,staging --seeds 3 --sweep nodes=2,4 --svg plot.svg >out
+"$MILLRACE" sim thesis-1 -p deepio-ordered,lbann-preload,staging --seeds 3 --sweep nodes=2,4 --html plot.html >out
+plot_of plot.html >plot.svg
 python3 - <<'PY' || fail "plot of seeds"
 import xml.dom.minidom
 paths = xml.dom.minidom.parse("plot.svg").getElementsByTagName("path")
@@ -129,7 +134,8 @@ for p in paths:
 assert any(len(w) == 2 and w[0] > w[1] for w in widths.values()), widths
 PY
 # No label lies on another, also where points lie close together; every line has its name.
-"$MILLRACE" -q sim thesis-1 epochs=1 --sweep nodes=1,2,4,5,10,20,25,50,100 --svg close.svg >out 2>err
+"$MILLRACE" -q sim thesis-1 epochs=1 --sweep nodes=1,2,4,5,10,20,25,50,100 --html close.html >out 2>err
+plot_of close.html >close.svg
 python3 - <<'PY' || fail "labels of the plot"
 import itertools, xml.dom.minidom
 texts = [t for t in xml.dom.minidom.parse("close.svg").getElementsByTagName("text") if not t.getAttribute("transform")]
@@ -172,7 +178,8 @@ expect 2 "$MILLRACE" sim thesis-1 --access --plan
 python3 -c 'import json; p={q["name"]: q for q in json.load(open("out"))["policies"]}; assert p["millrace"]["peer_bytes"] == 0 and p["millrace"]["pfs_bytes"] == p["staging"]["pfs_bytes"], p' || fail "class1=0"
 
 # A plot of a sweep is well-formed and has one line per policy and the bound.
-"$MILLRACE" sim thesis-1 -p staging,millrace --sweep class1=10MB,50MB,300MB --svg plot.svg >out
+"$MILLRACE" sim thesis-1 -p staging,millrace --sweep class1=10MB,50MB,300MB --html plot.html >out
+plot_of plot.html >plot.svg
 python3 - <<'PY' || fail "plot"
 import xml.dom.minidom
 d = xml.dom.minidom.parse("plot.svg")
@@ -226,9 +233,8 @@ grep -q 'system=NAME' err || fail "no hint at the system"
 expect 2 "$MILLRACE" sim thesis-1 workload=unet3d_h100
 expect 2 "$MILLRACE" sim workload=llama3_8b system=lassen
 expect 2 "$MILLRACE" sim thesis-1 reader.batch_size=3
-expect 2 "$MILLRACE" sim thesis-1 --svg x.svg
 expect 2 "$MILLRACE" sim thesis-1 --plan --sweep nodes=1,2
-expect 5 "$MILLRACE" sim thesis-1 -p staging --sweep nodes=1,2 --svg nowhere/x.svg
+expect 5 "$MILLRACE" sim thesis-1 -p staging --sweep nodes=1,2 --html nowhere/x.html
 
 # What-if on a finished run: the scenario is the run's, keys can be changed.
 "$MILLRACE" run unet3d_h100 dataset.num_files_train=14 dataset.record_length_bytes=200000 dataset.record_length_bytes_stdev=0 \

@@ -3,6 +3,7 @@
 # run time, reading on demand (naive) and ahead (staging). A disturbed machine can only make the run slower, so the fastest of up to
 # five runs counts. Samples are large and steps long, so that the wake-ups of a busy machine are few; all of it takes a minute at most.
 # test-label: timing
+# test-label: full
 set -eu
 export MILLRACE_RUN_OVERWRITE=true # the fastest of several runs counts
 [ -n "${MR_TEST_FULL:-}" ] || { echo "SKIP: it times real runs, which a busy machine disturbs; 'make test-full' runs it"; exit 77; }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Events say exactly what happened (tests/tracer/exact_ways.c): pointers that nobody could read, paths that say less than the file, bytes of streams, programs that are searched for,
 # control blocks that are used again, rings of io_uring in the program's own memory and operations without a descriptor. The program's results are the same without the tracer.
+# test-label: once (the tracer is built without sanitizers: there only in make test-full)
 set -eu
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT

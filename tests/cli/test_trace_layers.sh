@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Layers above POSIX: annotations in C and C++, liburing, HDF5, MPI-IO (where they can be built), and Python's three ways to start workers.
+# test-label: once (the tracer is built without sanitizers: there only in make test-full)
 set -eu
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Programs that set limits on themselves go on unharmed, with the command and with the library alone; what can be kept is kept. Size limit of the
 # trace, unknown groups, programs in another pid namespace, children that have done nothing yet when the program ends.
+# test-label: once (the tracer is built without sanitizers: there only in make test-full)
 set -eu
 . "$(dirname "$0")/waiting.sh"
 dir=$(mktemp -d)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # --mmap: page faults of mapped files come with file, offset, thread and process, exactly the pages that were touched; filters apply; a static
 # program is seen as well; the report counts them per file.
+# test-label: once (the tracer is built without sanitizers: there only in make test-full)
 set -eu
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT

@@ -2,6 +2,7 @@
 # Where the tracer reaches, and what is said where it does not: functions that a program asks the C library for; libraries that stand between;
 # descriptors that a child inherits; a child that becomes another user; programs of another loader, which must not even be told of the tracer; Go programs; libraries that bind past
 # it. With the command and with the library alone.
+# test-label: once (the tracer is built without sanitizers: there only in make test-full)
 set -eu
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT

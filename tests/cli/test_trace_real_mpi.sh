@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # MPI-IO under every MPI that is installed (Open MPI, MPICH): each call of each rank with its file, offset and bytes, and the ranks.
+# test-label: once (the tracer is built without sanitizers: there only in make test-full)
 set -eu
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT

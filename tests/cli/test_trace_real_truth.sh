@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Captured = what the kernel saw: strace counts the calls and bytes on the files of a folder, for one thread, two threads, 8 forked workers,
 # Python's workers and, with MR_TEST_FULL=1, PyTorch's DataLoader; the trace of a second run must agree to the call and the byte.
+# test-label: once (the tracer is built without sanitizers: there only in make test-full)
 set -eu
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Signals are the program's own: those of the terminal reach it once, those sent to `millrace trace` are passed on, and it starts with the same ones
 # ignored and blocked as without the tracer. The trace ends when the program has.
+# test-label: once (the tracer is built without sanitizers: there only in make test-full)
 set -eu
 . "$(dirname "$0")/waiting.sh"
 dir=$(mktemp -d)

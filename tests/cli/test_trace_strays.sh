@@ -2,6 +2,7 @@
 # --strays: system calls made by instruction are captured, as many as strace sees, in threads, forked children and after exec; programs that
 # block signals, have their own SIGSYS handler, run on tiny stacks or are interrupted behave as without it; calls through the C library are
 # not recorded twice; a static program runs unchanged and is reported as not seen. MR_TEST_FULL=1 also tries a Go program.
+# test-label: once (the tracer is built without sanitizers: there only in make test-full)
 set -eu
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Waiting for others is no I/O: every way to wait and every call on sockets is in the trace, exactly as often as it was made; descriptors have
 # names that say what they are; the report's I/O holds neither pipes, sockets and terminals nor waits; the mounts of the machine are in the trace.
+# test-label: once (the tracer is built without sanitizers: there only in make test-full)
 set -eu
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT

@@ -1,5 +1,5 @@
 /* Any bytes as a kineto file: no crash, no leak, no endless work. */
-#include "event/trace_read.h"
+#include "import/trace_read.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,7 +2,7 @@
  * events block (input that does not start like a file: 4 bytes of count, then payload): no crash, no leak, no endless
  * work. Some of the payloads are also sealed into a file and summarised. */
 #include "analyze/summary.h"
-#include "event/trace_read.h"
+#include "import/trace_read.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* The index of an SSD folder: whatever lies in the file, reading gives records with a right check or none, and what is
  * found lies where the header says. Each input is tried as a whole file, and as records behind a right header. */
-#include "tier/ssd_index.h"
+#include "cache/ssd_index.h"
 
 #include <stdlib.h>
 #include <string.h>

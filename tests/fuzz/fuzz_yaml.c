@@ -11,7 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct mr_arena a = {0};
     struct mr_workload *w;
-    struct mr_plan plan;
+    struct mr_workload_plan plan;
     struct mr_error err;
     bool lenient = size && data[0] == '#';
     if (mr_workload_parse((const char *)data, size, "fuzz.yaml", lenient, &a, &w, &err) == 0) {

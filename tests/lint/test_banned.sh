@@ -29,5 +29,9 @@ rand|a[0] = (char)rand()
 LIST
 grep -q -- '-include ${CMAKE_SOURCE_DIR}/src/base/banned.h' cmake/MillraceModules.cmake ||
     { echo "the build does not force-include banned.h"; bad=1; }
+# The macros that release and take the interpreter's lock change how the lines around them run: each on a line of its own.
+glued=$(grep -nE 'Py_(BEGIN|END)_ALLOW_THREADS' python/ext/*.c python/ext/*.h python/millrace/trace/*.c |
+    grep -vE '^[^:]*:[0-9]+:[[:space:]]*Py_(BEGIN|END)_ALLOW_THREADS;?$' || true)
+[ -z "$glued" ] || { echo "lock macros that share a line:"; echo "$glued"; bad=1; }
 [ $bad = 0 ] && echo "banned: all eleven functions fail to compile"
 exit $bad

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# File names are unique tree-wide, no unfinished marks are left, exported names carry our prefix, no file tells where it
-# was written.
+# File names are unique tree-wide, a struct tag has one definition, the prefix of enum constants belongs to one folder, no
+# unfinished marks are left, exported names carry our prefix.
 set -eu
 cd "$(dirname "$0")/../.."
 bad=0
@@ -9,6 +9,32 @@ files() { git ls-files --cached --others --exclude-standard -- "$@" 2>/dev/null 
 
 dups=$(files '*.c' '*.h' | sed 's|.*/||' | sort | uniq -d)
 [ -z "$dups" ] || complain "file names used twice: $dups"
+
+# Tags and prefixes: headers of two folders can be included together, and a name means one thing to a reader.
+python3 - <<'PY' || bad=1
+import collections, glob, re, sys
+implements = {"plugin_checkpoint": "checkpoint", "state": "checkpoint", "preprocess": "loader", "plugin_policy": "policy",
+              "plugin_store": "store", "plugin_shim": "store", "plugin_format": "format", "schedule": "order", "error": "base"}
+tags, prefixes, bad = collections.defaultdict(set), collections.defaultdict(dict), []
+for path in sorted(glob.glob("src/*/*.[ch]") + glob.glob("include/millrace/*.h") + glob.glob("python/ext/*.[ch]")):
+    text = re.sub(r"/\*.*?\*/", "", open(path, errors="replace").read(), flags=re.S)
+    stem = path.split("/")[-1].split(".")[0]
+    folder = path.split("/")[1] if path.startswith("src/") else implements.get(stem, stem)
+    for kind, name in re.findall(r"^\s*(?:typedef )?(struct|enum|union) (mr_[a-z0-9_]+) \{", text, re.M):
+        tags[name].add(path)
+    for body in re.findall(r"\benum(?: mr_[a-z0-9_]+)? \{(.*?)\}", text, re.S):
+        constants = re.findall(r"(?:^|,)\s*(MR_[A-Z0-9_]+)\s*(?==|,|$)", body)
+        for constant in constants + re.findall(r"\b(MR_[A-Z0-9]+_)##", body):  # rows of an X-macro
+            prefixes[re.match(r"MR_[A-Z0-9]+", constant).group()].setdefault(folder, f"{path} ({constant})")
+for name, paths in sorted(tags.items()):
+    if len(paths) > 1:
+        bad.append(f"mr tag '{name}' is defined in {' and '.join(sorted(paths))}")
+for prefix, folders in sorted(prefixes.items()):
+    if len(folders) > 1:
+        bad.append(f"enum constants {prefix}_* belong to several folders: {', '.join(folders[f] for f in sorted(folders))}")
+print("\n".join(bad), end="\n" if bad else "")
+sys.exit(bool(bad))
+PY
 
 # written so that this script does not find itself
 marks="TO""DO|FIX""ME|X""XX"

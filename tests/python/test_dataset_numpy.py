@@ -1,5 +1,5 @@
 """Data sets of ours in other people's tools, and the other way round: numpy reads generated files, labels and content follow from the
-documented functions, the manifest is what doc/manifest.md says, and arrays written by numpy are scanned and read back."""
+documented functions, the manifest is what doc/reference/manifest.md says, and arrays written by numpy are scanned and read back."""
 import json
 import os
 import struct

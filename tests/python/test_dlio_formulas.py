@@ -9,7 +9,9 @@ checked against the 2.0.0 formula instead, so that the clock is known to be righ
 - training rate: 2.0.0 counts all steps over the whole block, later versions (steps - 2) over the time without the steps left out;
 - with several ranks all versions add Python lists of evaluation figures over MPI, which joins the lists: their evaluation AU is
   divided by the ranks once more, and their rate is a rank's, not the job's. Millrace reports the mean and the sum.
-"""
+
+
+test-label: full"""
 import csv
 import json
 import math

@@ -1,7 +1,7 @@
 """Every figure of summary.json, ours and DLIO's, computed a second time from the series of steps, for several kinds of run.
 
 Nothing of the product is used but the files it wrote: rank-R.steps.csv and checkpoints.csv. The definitions are those of
-doc/metrics.md.
+doc/reference/metrics.md.
 """
 import csv
 import json

@@ -2,7 +2,7 @@
 the script's own clock has, the class, and training told from evaluation; results are the same bits as without the tracer. Where the next batch is fetched
 while the last one is computed (steps_per_execution) the verdict stays "incomplete".
 
-Only with MR_TEST_FULL=1: it needs TensorFlow. Runs alone (test-label: timing)."""
+Only with MR_TEST_FULL=1: it needs TensorFlow. Runs alone (test-label: timing full)."""
 import json
 import os
 import subprocess

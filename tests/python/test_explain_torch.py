@@ -18,7 +18,7 @@ CASES = [
     ("storage", 1, 2, 30, 0.002, "input-bound", {"storage"}),
     ("decode", 1, 2, 30, 0.01, "input-bound", {"decode"}),
     ("late", 2, 1, 45, 0.05, "input-bound", {"not_started"}),
-    ("none", 2, 2, 30, 0.1, "healthy", None),
+    ("none", 2, 2, 20, 0.25, "healthy", None),  # starting the workers is a wait, too: less than a tenth
     ("save", 0, 2, 30, 0.02, "checkpoint-bound", None),
 ]
 MORE = [
@@ -33,8 +33,9 @@ MORE = [
 
 
 # loops of another style: style, work for a row, compute: class, causes
-STYLES = [("thread", 0.01, 0.005, "input-bound", {"decode"}), ("thread", 0.001, 0.15, "healthy", None)]
+STYLES = [("thread", 0.01, 0.005, "input-bound", {"decode"})]
 MORE_STYLES = [
+    ("thread", 0.001, 0.15, "healthy", None),
     ("ahead", 0.01, 0.005, "input-bound", {"decode"}),
     ("persistent", 0.01, 0.005, "input-bound", {"decode"}),
     ("accumulate", 0.01, 0.005, "input-bound", {"decode"}),

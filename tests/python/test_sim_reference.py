@@ -189,7 +189,6 @@ def scenario(rng):
     batch = n * rng.choice([1, 2, 5, 12])
     samples = batch * rng.randint(1, 12) + rng.randrange(batch)
     size = round(rng.choice([0.03, 0.5, 1, 7.25]), 6)
-    total = size * samples
     rate, pfs = 0, {}
     for clients in (1, 2, 4, 8):
         rate += rng.randint(10, 200)

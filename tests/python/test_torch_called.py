@@ -142,7 +142,7 @@ def threads_keep_the_order():
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         assert "3 threads" in repr(DataLoader(Indices(5), num_workers=3, workers="threads"))
-    assert "in 3 threads" in str(said[0].message)
+    assert "falling back to the Python dataset (3 threads): " in str(said[0].message), str(said[0].message)
 
 
 def threads_tell_errors_and_end():

@@ -4,7 +4,6 @@ import gc
 import os
 import sys
 import threading
-import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from front_end import folder, plain_pictures, raises, run, skip  # noqa: E402
@@ -243,7 +242,7 @@ extern "C" void all(unsigned char *out, const long long *pictures, const int *pl
                       T.Compose([T.Resize(80), T.RandomCrop(88, padding=5), T.RandomHorizontalFlip(), T.ToTensor()])):  # fmt: skip
         for last in (False, True):
             cpu, there = loader(transform=transform, channels_last=last), loader("hybrid", transform=transform, channels_last=last)
-            there._decoder._kernel = OnCpu()
+            there._mode.delivery.decoding.decoder._kernel = OnCpu()
             same(cpu, there, 0.02)
     assert sum(used) > 100
 

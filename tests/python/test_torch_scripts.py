@@ -1,5 +1,7 @@
-"""Training scripts as people write them, with the real torchvision, timm and Lightning, on millrace.torch.DataLoader: the diffs of doc/migrate.md at work.
-Everything runs natively, ranks of torchrun read their parts, a checkpoint in the middle of an epoch goes on at the next batch. Part of make test-full."""
+"""Training scripts as people write them, with the real torchvision, timm and Lightning, on millrace.torch.DataLoader: the diffs of doc/start/migrate.md at work.
+Everything runs natively, ranks of torchrun read their parts, a checkpoint in the middle of an epoch goes on at the next batch. Part of make test-full.
+
+test-label: full"""
 import os
 import subprocess
 import sys

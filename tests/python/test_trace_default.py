@@ -191,7 +191,10 @@ def pictures(folder):
         import os, sys, torch
         from PIL import Image
         from torchvision import io, transforms
-        from torchvision.transforms import v2
+        try:
+            from torchvision.transforms import v2
+        except ImportError:  # before 0.15
+            v2 = transforms
         root = sys.argv[1]
         for i in range(4):
             Image.new("RGB", (40, 30), (i, i, i)).save(os.path.join(root, "%d.jpg" % i))

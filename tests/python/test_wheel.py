@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import zipfile
 
 if not os.environ.get("MR_TEST_FULL"):
     print("SKIP: builds everything once more; runs in make test-full")
@@ -31,6 +32,11 @@ with tempfile.TemporaryDirectory(prefix="millrace-wheel-") as folder:
     subprocess.run([sys.executable, "-m", "venv", os.path.join(folder, "env")], check=True)
     python = os.path.join(folder, "env", "bin", "python3")
     subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-index", os.path.join(folder, wheel)], check=True)
+    with zipfile.ZipFile(os.path.join(folder, wheel)) as packed:
+        names = packed.namelist()
+        about = packed.read(next(n for n in names if n.endswith("/METADATA"))).decode()
+    assert {"millrace/py.typed", "millrace/_core.pyi"} <= set(names), names
+    assert "\nLicense: BSD-3-Clause\n" in about and "\nClassifier: Typing :: Typed\n" in about, about[:1000]
     clean = {"PATH": "/usr/bin:/bin", "HOME": folder}
     subprocess.run([python, "-c", PROGRAM], check=True, cwd=folder, env=clean)
     assert "millrace" in subprocess.run([python, "-m", "millrace", "--version"], check=True, capture_output=True, text=True, env=clean).stdout

@@ -6,9 +6,9 @@
 #include "base/content.h"
 #include "base/rng.h"
 #include "base/temp_folder.h"
-#include "tier/ssd.h"
-#include "tier/ssd_folder.h"
-#include "tier/ssd_io.h"
+#include "cache/ssd.h"
+#include "cache/ssd_folder.h"
+#include "cache/ssd_io.h"
 
 #include <errno.h>
 #include <fcntl.h>

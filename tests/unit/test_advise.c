@@ -2,7 +2,7 @@
  * case gives, and no finding where nobody waits. */
 #include "explain_testlib.h"
 
-#include "explain/advise_internal.h"
+#include "advise/advise_internal.h"
 #include "explain/explain_settings.h"
 
 #include <setjmp.h>

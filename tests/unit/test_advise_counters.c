@@ -1,5 +1,6 @@
 /* The advisor over counters made by hand: each pattern that costs is found by its own rule, and jobs like healthy ones
  * (large collective calls, a few files of their own, an interpreter's start-up) have no finding at all. */
+#include "advise/advise.h"
 #include "explain_testlib.h"
 
 #include <setjmp.h>

@@ -1,18 +1,20 @@
 /* What the advisor must say of the workloads whose analyses were published: each preset is run as `workloads check`
  * does it (ranks as threads, emulated storage), explained from its trace and advised, as it is and with a tenth of the
  * compute, which makes most of them wait for data. The machine is that of the source, not this one: its nodes, cores,
- * memory and Lustre layout are set, since no preset can carry them. MR_GOLDEN_SHOW=1 prints every finding. test-label:
- * timing */
+ * memory and Lustre layout are set, since no preset can carry them. Every command that a finding suggests is resolved as
+ * printed: the same workload but for the change. MR_GOLDEN_SHOW=1 prints every finding. test-label: timing */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "advise/advise.h"
 #include "base/temp_folder.h"
 #include "explain/explain.h"
-#include "job/check.h"
-#include "job/check_storage.h"
+#include "preset/check.h"
+#include "preset/check_storage.h"
+#include "run_command_check.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -80,7 +82,58 @@ struct golden {
     struct mr_workload *w;
     struct mr_check_shape shape;
     struct mr_check_data data;
+    struct recorded started; /* the run that the suggested commands repeat */
+    const char *command;
 };
+
+/* As a user could have started it: options of every kind, and keys that findings change. */
+static void record_start(struct golden *g, const struct row *r)
+{
+    struct mr_error err = {0};
+    char *words[] = {(char *)r->preset,
+                     "--seed",
+                     "7",
+                     "--max-time",
+                     "90s",
+                     "--copy-to-device",
+                     "--preprocess-sleep",
+                     "--cache",
+                     "cold",
+                     "--cache-each-epoch",
+                     "--verify",
+                     "--no-ceiling",
+                     "--threads",
+                     "3",
+                     "--lookahead",
+                     "1",
+                     "--store",
+                     "throttle(latency=1ms, bandwidth=1GB):posix",
+                     "--data",
+                     "my data",
+                     "--tiers",
+                     "ram=1GiB",
+                     "--out",
+                     "results/a",
+                     "reader.transfer_size=65536",
+                     "dataset.num_samples_per_file=4",
+                     "train.epochs=3",
+                     "~reader.sample_shuffle"};
+    if (record_words(sizeof(words) / sizeof(*words), words, &g->arena, &g->started, &err))
+        fail_msg("%s: %s", r->preset, err.message);
+    g->command = mr_run_command(g->started.options, g->started.config, &g->arena);
+    assert_non_null(g->command);
+}
+
+/* Run as printed, each is the run that was started but for the change. */
+static void check_commands(struct golden *g, const struct mr_explanation *x)
+{
+    static const char run[] = "millrace run ";
+    for (size_t i = 0; i < x->findings; i++) {
+        const char *command = x->finding[i].command;
+        if (command && !strncmp(command, run, strlen(run)))
+            check_same_run(&g->started, g->command, command + strlen(run), &g->arena);
+    }
+}
 
 static void open_preset(struct golden *g, const struct row *r)
 {
@@ -135,6 +188,7 @@ static struct mr_explanation *explain(struct golden *g, const struct row *r, dou
         fail_msg("%s: %s", r->preset, err.message);
     mr_trace_free(t);
     set_machine(&x->facts, r->machine);
+    x->facts.workload = g->command;
     assert_int_equal(mr_advise(x, &err), 0);
     return x;
 }
@@ -148,8 +202,9 @@ static void show(const struct mr_explanation *x, const struct row *r, double fas
     printf("== %s%s\n   %s\n   %s\n   %s\n", r->preset, faster > 1 ? ", compute / 10" : "", x->verdict.line[0],
            x->verdict.line[1] ? x->verdict.line[1] : "-", x->verdict.line[2] ? x->verdict.line[2] : "-");
     for (size_t i = 0; i < x->findings; i++)
-        printf("   %-5s %-8s %s%8.3f s  %s\n", x->finding[i].id, mr_severity_name(x->finding[i].severity),
-               x->finding[i].potential ? "(potential) " : "", x->finding[i].saves_s, x->finding[i].title);
+        printf("   %-5s %-8s %s%8.3f s  %s\n         %s\n", x->finding[i].id, mr_severity_name(x->finding[i].severity),
+               x->finding[i].potential ? "(potential) " : "", x->finding[i].saves_s, x->finding[i].title,
+               x->finding[i].command ? x->finding[i].command : "-");
     for (size_t i = 0; i < x->silences; i++)
         if (strstr(r->listed, x->silence[i].id) || strstr(r->top, x->silence[i].id))
             printf("   silent %-5s %s\n", x->silence[i].id, x->silence[i].why);
@@ -186,10 +241,12 @@ static void check_row(const struct row *r)
     struct golden *g = calloc(1, sizeof(*g));
     assert_non_null(g);
     open_preset(g, r);
+    record_start(g, r);
     for (unsigned k = 0; k < 2; k++) {
         double faster = !k ? 1 : r->faster > 0 ? r->faster : 10;
         struct mr_explanation *x = explain(g, r, faster);
         show(x, r, faster);
+        check_commands(g, x);
         if (!k)
             check_ids(x, r, r->listed, SIZE_MAX, true, "is not listed");
         else
@@ -204,6 +261,7 @@ static void check_row(const struct row *r)
         mr_check_data_done(&g->data);
     struct mr_error err;
     mr_temp_folder_remove(g->folder, &err);
+    recorded_done(&g->started);
     mr_arena_done(&g->arena);
     free(g);
 }

@@ -15,7 +15,7 @@
 #include "checkpoint/checkpoint_list.h"
 #include "comm/comm.h"
 #include "conf/workload.h"
-#include "event/trace_read.h"
+#include "import/trace_read.h"
 #include "policy/policy_list.h"
 
 static void error_set_appends_the_system_text_only_for_errno(void **state)

@@ -14,7 +14,7 @@
 struct setup {
     struct mr_arena arena;
     struct mr_workload *w;
-    struct mr_plan plan;
+    struct mr_workload_plan plan;
 };
 
 static void load(struct setup *s, const char *text)

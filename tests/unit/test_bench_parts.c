@@ -73,7 +73,7 @@ static void check_files(const char *yaml, uint32_t ranks)
     struct mr_arena a = {0};
     struct mr_error err = {0};
     struct mr_workload *w;
-    struct mr_plan p;
+    struct mr_workload_plan p;
     char text[1024];
     snprintf(text, sizeof text, "workflow: {train: false, checkpoint: true}\ncheckpoint: {num_checkpoints_write: 1%s",
              yaml);
@@ -132,7 +132,7 @@ static void tensorflow_writes_three_files(void **state)
     struct mr_arena a = {0};
     struct mr_error err = {0};
     struct mr_workload *w;
-    struct mr_plan p;
+    struct mr_workload_plan p;
     struct mr_checkpoint_file *f;
     uint64_t n;
     const char *text =

@@ -68,7 +68,7 @@ static int remove_data(void **state)
 struct job {
     struct mr_arena arena;
     struct mr_workload *w;
-    struct mr_plan plan;
+    struct mr_workload_plan plan;
     struct mr_bench_board *board;
     struct mr_comm *comm;
     atomic_bool stop;

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "job/check_internal.h"
+#include "preset/check_internal.h"
 
 #define N(list) (sizeof(list) / sizeof(*(list)))
 

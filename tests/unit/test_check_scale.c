@@ -5,8 +5,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "job/check.h"
-#include "job/check_storage.h"
+#include "preset/check.h"
+#include "preset/check_storage.h"
 
 #include <math.h>
 #include <stdlib.h>

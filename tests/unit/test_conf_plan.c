@@ -14,7 +14,7 @@
 
 static struct mr_error err;
 
-static int preset(const char *name, uint32_t ranks, const char *override, struct mr_plan *p)
+static int preset(const char *name, uint32_t ranks, const char *override, struct mr_workload_plan *p)
 {
     struct mr_arena a = {0};
     struct mr_workload *w;
@@ -49,7 +49,7 @@ static void transformer_checkpoints_have_the_published_sizes(void **state)
         {"llama3_1t", 1183035102480, 2203.6, 13221.4, 1024, 131 * 8, 1024},
     };
     for (size_t i = 0; i < MR_ARRAY_LEN(cases); i++) {
-        struct mr_plan p;
+        struct mr_workload_plan p;
         assert_int_equal(preset(cases[i].name, 0, NULL, &p), 0);
         assert_true(p.checkpoint.parameters == cases[i].parameters);
         assert_true(fabs(p.checkpoint.model_bytes / 0x1p30 - cases[i].model_gib) < 0.06);
@@ -90,7 +90,7 @@ static void bandwidth_needs_are_the_published_ones(void **state)
         {"megatron_deepspeed_LLNL", 0.01},
     };
     for (size_t i = 0; i < MR_ARRAY_LEN(cases); i++) {
-        struct mr_plan p;
+        struct mr_workload_plan p;
         assert_int_equal(preset(cases[i].name, 0, NULL, &p), 0);
         double have = p.need_bytes_per_s / 1e6, want = cases[i].mb_per_s;
         if (fabs(have - want) > (want < 1 ? 0.0051 : 0.51))
@@ -101,7 +101,7 @@ static void bandwidth_needs_are_the_published_ones(void **state)
 static void steps_bytes_and_schedules(void **state)
 {
     (void)state;
-    struct mr_plan p;
+    struct mr_workload_plan p;
     assert_int_equal(preset("unet3d_h100", 1, NULL, &p), 0);
     assert_true(p.train_files == 168 && p.steps_per_epoch == 24 && p.total_steps == 120);
     assert_true(p.train_bytes == 24628905504.0);
@@ -139,7 +139,7 @@ static void steps_account_for_every_sample(void **state)
     (void)state;
     uint64_t before = UINT64_MAX;
     for (uint32_t ranks = 1; ranks <= 24; ranks++) {
-        struct mr_plan p;
+        struct mr_workload_plan p;
         assert_int_equal(preset("unet3d_a100", ranks, NULL, &p), 0);
         assert_true(p.steps_per_epoch * 7 * ranks + p.samples_left_out == 168);
         assert_true(p.samples_left_out < 7ull * ranks && p.steps_per_epoch <= before);

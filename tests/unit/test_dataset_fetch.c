@@ -139,7 +139,7 @@ static void whatever_is_merged_the_bytes_are_those_of_the_ranges(void **state)
             open_source(&(struct mr_fetch_store_options){.store = store,
                                                          .open_flags = align > 1 ? MR_OBJ_DIRECT : 0,
                                                          .open_files = 2,
-                                                         .cut = {&cut_bytes, cut},
+                                                         .transfer_bytes = cut ? cut_bytes : 0,
                                                          .depth = queued ? 3 : 0});
         struct mr_fetch_job j = {.place = place}, *done;
         struct mr_error err;

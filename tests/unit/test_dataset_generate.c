@@ -127,7 +127,7 @@ static uint64_t hash_set(struct mr_store *s, const char *folder, const struct mr
     return hash_file(s, path, h);
 }
 
-static void count_finding(void *user, const struct mr_finding *f)
+static void count_finding(void *user, const struct mr_damage *f)
 {
     unsigned *n = user;
     n[f->kind]++;

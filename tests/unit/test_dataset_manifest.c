@@ -61,7 +61,7 @@ static void add_random(struct mr_manifest_builder *b, const char *name, uint64_t
     mr_sample_columns_finish(&c, f.column);
     if (n == 0)
         for (unsigned k = 0; k < MR_SC_COUNT; k++)
-            f.column[k] = (struct mr_column){.encoding = MR_COL_CONST};
+            f.column[k] = (struct mr_column){.encoding = MR_COLUMN_CONST};
     assert_int_equal(mr_manifest_builder_add(b, &f, &err), 0);
     mr_sample_columns_done(&c);
 }
@@ -175,8 +175,8 @@ static void manifest_of_1e9_regular_samples_is_tiny(void **state)
     struct mr_manifest_builder *b = builder(&tmpl, 1000);
     struct mr_manifest_file f = {.bytes = each * 2048 + 128, .layout = {.data = (void *)"x", .len = 1}};
     for (unsigned k = 0; k < MR_SC_COUNT; k++)
-        f.column[k] = (struct mr_column){.encoding = MR_COL_CONST, .count = each};
-    f.column[MR_SC_OFFSET] = (struct mr_column){.encoding = MR_COL_AFFINE, .count = each, .base = 128, .step = 2048};
+        f.column[k] = (struct mr_column){.encoding = MR_COLUMN_CONST, .count = each};
+    f.column[MR_SC_OFFSET] = (struct mr_column){.encoding = MR_COLUMN_AFFINE, .count = each, .base = 128, .step = 2048};
     f.column[MR_SC_LENGTH].base = 2048;
     for (uint64_t i = 0; i < files; i++)
         assert_int_equal(mr_manifest_builder_add(b, &f, NULL), 0);
@@ -307,7 +307,7 @@ static void column_returns_what_was_added(void **state)
         for (uint64_t i = 0; i < n; i++)
             assert_int_equal(mr_column_get(&c, i, index[i]), value[i]);
         if (kind == 0)
-            assert_int_equal(c.encoding, MR_COL_CONST);
+            assert_int_equal(c.encoding, MR_COLUMN_CONST);
         if (kind == 1)
             assert_int_equal(c.data_bytes, 0);
         mr_colbuild_done(&b);

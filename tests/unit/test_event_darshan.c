@@ -1,8 +1,8 @@
 /* Counters of Darshan: sums, files, ranks and OSTs of a small log; --total; several logs; binary ones by Darshan's own
  * program, or why not. */
 #include "base/common.h"
-#include "event/counters.h"
-#include "event/trace_read.h"
+#include "import/counters.h"
+#include "import/trace_read.h"
 
 #include <math.h>
 #include <setjmp.h>

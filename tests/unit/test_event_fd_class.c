@@ -4,7 +4,7 @@
 #include "event/fd_class.h"
 #include "event/mounts.h"
 #include "event/mrt_sink.h"
-#include "event/trace_read.h"
+#include "import/trace_read.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

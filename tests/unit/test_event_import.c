@@ -1,7 +1,7 @@
 /* Readers of other tools' traces: every flavour of .pfw, and Darshan DXT text. */
 #include "base/rng.h"
 #include "base/strbuf.h"
-#include "event/trace_read.h"
+#include "import/trace_read.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

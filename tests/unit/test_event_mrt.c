@@ -1,7 +1,7 @@
 /* The .mrt container: what goes in comes out, damage is skipped, duplicates are dropped. */
 #include "base/common.h"
 #include "base/rng.h"
-#include "event/trace_read.h"
+#include "import/trace_read.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

@@ -2,7 +2,7 @@
  *
  * test-label: concurrent */
 #include "event/mrt_sink.h"
-#include "event/trace_read.h"
+#include "import/trace_read.h"
 
 #include <pthread.h>
 #include <setjmp.h>

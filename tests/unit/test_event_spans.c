@@ -2,7 +2,7 @@
  * CSV with its columns in any order. */
 #include "base/common.h"
 #include "base/strbuf.h"
-#include "event/trace_read.h"
+#include "import/trace_read.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

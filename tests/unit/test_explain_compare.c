@@ -2,7 +2,7 @@
  * found, and the rules C1 to C4 of compare.h. */
 #include "base/common.h"
 #include "base/rng.h"
-#include "explain/compare.h"
+#include "compare/compare.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -2,6 +2,7 @@
  * that trains reads by itself or takes batches over, "incomplete" where nobody can know. Times are virtual.
  *
  * test-label: concurrent */
+#include "advise/advise.h"
 #include "base/common.h"
 #include "event/mrt_sink.h"
 #include "explain/explain.h"

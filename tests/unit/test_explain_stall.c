@@ -3,6 +3,7 @@
  * stated tolerance.
  *
  * test-label: concurrent */
+#include "advise/advise.h"
 #include "base/common.h"
 #include "event/mrt_sink.h"
 #include "explain/explain.h"

@@ -8,7 +8,7 @@ extern const struct mr_format_ops mr_format_json, mr_format_jsonl;
 static int ignore_token(void *user, const struct mr_json_token *t, struct mr_error *err)
 {
     (void)err;
-    if (t->event == MR_JSON_STRING || t->event == MR_JSON_KEY)
+    if (t->event == MR_PUSH_STRING || t->event == MR_PUSH_KEY)
         snprintf(user, 64, "%.*s", (int)t->len, t->text);
     return 0;
 }

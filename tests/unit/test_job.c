@@ -3,7 +3,8 @@
 #include "base/common.h"
 #include "base/temp_folder.h"
 #include "job/job_generate.h"
-#include "job/job_options.h"
+#include "conf/job_options.h"
+#include "job/job.h"
 #include "job/job_predict.h"
 #include "job/job_scenario.h"
 

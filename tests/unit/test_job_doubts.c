@@ -2,7 +2,8 @@
  * the machine and of the run are put in here, so that troubles can be tested that this machine does not have. */
 #include "base/common.h"
 #include "job/job_internal.h"
-#include "job/job_options.h"
+#include "conf/job_options.h"
+#include "job/job.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -74,15 +75,15 @@ static void expect(struct mr_job *j, enum mr_job_verdict verdict, const char *sa
 static void a_good_run_has_a_verdict(void **state)
 {
     (void)state;
-    expect(good_run(), MR_VERDICT_PASS, NULL);
+    expect(good_run(), MR_JOB_PASS, NULL);
     struct mr_job *j = good_run();
     j->result.metrics->au = 0.85;
     j->result.metrics->au_low = 0.84;
     j->result.metrics->au_high = 0.86;
-    expect(j, MR_VERDICT_FAIL, NULL);
+    expect(j, MR_JOB_FAIL, NULL);
     j = good_run();
     j->result.metrics->compute_mean_s = 0; /* no accelerator to keep busy */
-    expect(j, MR_VERDICT_NOT_ASKED, NULL);
+    expect(j, MR_JOB_NOT_ASKED, NULL);
 }
 
 static void other_data_is_another_workload(void **state)
@@ -90,10 +91,10 @@ static void other_data_is_another_workload(void **state)
     (void)state;
     struct mr_job *j = good_run();
     mr_job_note(&j->unlike, &arena, "the samples have 2 bytes");
-    expect(j, MR_VERDICT_NONE, "the samples have 2 bytes");
+    expect(j, MR_JOB_NO_VERDICT, "the samples have 2 bytes");
     j = good_run();
     j->opt.store = "null(size=1MB)";
-    expect(j, MR_VERDICT_NONE, "no storage was read");
+    expect(j, MR_JOB_NO_VERDICT, "no storage was read");
 }
 
 static void data_in_memory_must_be_meant(void **state)
@@ -101,27 +102,27 @@ static void data_in_memory_must_be_meant(void **state)
     (void)state;
     struct mr_job *j = good_run();
     j->result.trust.cold_share = 0.5;
-    expect(j, MR_VERDICT_NONE, "50 % of the data was in the page cache");
+    expect(j, MR_JOB_NO_VERDICT, "50 % of the data was in the page cache");
     j = good_run();
     j->result.trust.cold_share = 0;
     j->result.trust.asked = MR_CACHE_WARM;
-    expect(j, MR_VERDICT_PASS, NULL);
+    expect(j, MR_JOB_PASS, NULL);
     j = good_run();
     j->result.trust.cold_share = 0.9;
     j->result.trust.asked = MR_CACHE_COLD;
-    expect(j, MR_VERDICT_NONE, "asked for a cold cache, but 10 %");
+    expect(j, MR_JOB_NO_VERDICT, "asked for a cold cache, but 10 %");
     j = good_run();
     j->result.trust.cold_share = 0;
     j->result.trust.bypasses_cache = true;
-    expect(j, MR_VERDICT_PASS, NULL);
+    expect(j, MR_JOB_PASS, NULL);
     j = good_run();
     j->result.trust.cold_share = 0;
     j->opt.store = "throttle(bandwidth=40MB):posix"; /* as slow with its data in memory */
-    expect(j, MR_VERDICT_PASS, NULL);
+    expect(j, MR_JOB_PASS, NULL);
     j = good_run();
     j->result.trust.cold_share = 0;
     j->opt.store = "trace(file=x):uring";
-    expect(j, MR_VERDICT_NONE, "page cache");
+    expect(j, MR_JOB_NO_VERDICT, "page cache");
 }
 
 static void the_machine_must_not_stand_in_the_way(void **state)
@@ -129,21 +130,21 @@ static void the_machine_must_not_stand_in_the_way(void **state)
     (void)state;
     struct mr_job *j = good_run();
     j->result.trust.cpus = 1;
-    expect(j, MR_VERDICT_NONE, "4 threads are pinned to 1 of 4 CPUs");
+    expect(j, MR_JOB_NO_VERDICT, "4 threads are pinned to 1 of 4 CPUs");
     j = good_run();
     j->result.trust.cpus = 1;
     j->result.ranks_by = "mpi";
-    expect(j, MR_VERDICT_NONE, "--bind-to none");
+    expect(j, MR_JOB_NO_VERDICT, "--bind-to none");
     j = good_run();
     j->result.trust.threads = 16; /* that wait for storage, on a machine with four */
-    expect(j, MR_VERDICT_PASS, NULL);
+    expect(j, MR_JOB_PASS, NULL);
     j = good_run();
     j->result.trust.threads = 16;
     j->result.trust.cpu_share = 0.8;
-    expect(j, MR_VERDICT_NONE, "80 % busy");
+    expect(j, MR_JOB_NO_VERDICT, "80 % busy");
     j = good_run();
     j->result.trust.ceiling_share = 0.6;
-    expect(j, MR_VERDICT_NONE, "60 % of what it can without any storage");
+    expect(j, MR_JOB_NO_VERDICT, "60 % of what it can without any storage");
 }
 
 static void it_takes_enough_steps(void **state)
@@ -151,10 +152,10 @@ static void it_takes_enough_steps(void **state)
     (void)state;
     struct mr_job *j = good_run();
     j->result.metrics->au_steps = 9;
-    expect(j, MR_VERDICT_NONE, "too few steps: the AU is that of 9 steps per rank");
+    expect(j, MR_JOB_NO_VERDICT, "too few steps: the AU is that of 9 steps per rank");
     j = good_run();
     j->result.metrics->au_low = 0.89;
-    expect(j, MR_VERDICT_NONE, "between 89.0 and 96.0 %");
+    expect(j, MR_JOB_NO_VERDICT, "between 89.0 and 96.0 %");
 }
 
 static void the_clock_must_be_believed(void **state)
@@ -163,20 +164,20 @@ static void the_clock_must_be_believed(void **state)
     struct mr_step late = {.compute_ns = 10000000, .compute_wall_ns = 11500000};
     struct mr_job *j = good_run();
     j->result.trust.timer_late_ns = 2000000;
-    expect(j, MR_VERDICT_NONE, "timers fire 2.0 ms late");
+    expect(j, MR_JOB_NO_VERDICT, "timers fire 2.0 ms late");
     j = good_run();
     j->result.trust.timer_late_ns = 2000000;
     j->result.metrics->compute_mean_s = 0.5; /* nothing beside half a second */
-    expect(j, MR_VERDICT_PASS, NULL);
+    expect(j, MR_JOB_PASS, NULL);
     j = good_run();
     j->result.trust.clock_step_ns = 4000000;
-    expect(j, MR_VERDICT_NONE, "the clock moves in steps of 4.000 ms");
+    expect(j, MR_JOB_NO_VERDICT, "the clock moves in steps of 4.000 ms");
     j = good_run();
     j->result.trust.clock_shift_s = -3600;
-    expect(j, MR_VERDICT_NONE, "the system clock moved by -3600.0 s");
+    expect(j, MR_JOB_NO_VERDICT, "the system clock moved by -3600.0 s");
     j = good_run();
     j->result.series[0] = (struct mr_rank_series){.steps = &late, .n = 1};
-    expect(j, MR_VERDICT_NONE, "15 % more passed than was asked for");
+    expect(j, MR_JOB_NO_VERDICT, "15 % more passed than was asked for");
 }
 
 static void what_is_incomplete_has_no_verdict(void **state)
@@ -185,7 +186,7 @@ static void what_is_incomplete_has_no_verdict(void **state)
     char because[1100];
     struct mr_job *j = good_run();
     j->result.code = mr_error_plain(&j->result.why, MR_E_INTERRUPTED, "interrupted");
-    assert_int_equal(mr_job_judge(j, because, sizeof because), MR_VERDICT_NONE);
+    assert_int_equal(mr_job_judge(j, because, sizeof because), MR_JOB_NO_VERDICT);
     assert_non_null(strstr(because, "incomplete: interrupted"));
     mr_job_done(j);
 }

@@ -38,7 +38,7 @@ static void fill(struct mr_job_point runs[6])
     memset(runs, 0, 6 * sizeof(*runs));
     for (size_t i = 0; i < 6; i++)
         runs[i] = (struct mr_job_point){.measured = true,
-                                        .verdict = MR_VERDICT_PASS,
+                                        .verdict = MR_JOB_PASS,
                                         .ranks = 2,
                                         .steps = 10 + i % 2,
                                         .samples = 40,
@@ -55,7 +55,7 @@ static void medians_and_the_same_work(void **state)
     struct mr_job_repeats r;
     fill(runs);
     mr_job_sum_repeats(&runs[1], 3, 2, &point, &r);
-    assert_true(r.same_work && r.n == 3 && point.measured && point.verdict == MR_VERDICT_PASS);
+    assert_true(r.same_work && r.n == 3 && point.measured && point.verdict == MR_JOB_PASS);
     assert_float_equal(point.au, 0.93, 1e-12);
     assert_float_equal(point.samples_per_s, 103, 1e-12);
     assert_float_equal(r.samples_per_s.low, 101, 1e-12);
@@ -63,11 +63,11 @@ static void medians_and_the_same_work(void **state)
     runs[5].read_bytes++;
     mr_job_sum_repeats(&runs[1], 3, 2, &point, &r);
     assert_false(r.same_work);
-    assert_int_equal(point.verdict, MR_VERDICT_NONE);
+    assert_int_equal(point.verdict, MR_JOB_NO_VERDICT);
     assert_string_equal(point.because, "repeat 3 did other work: 4097 bytes read, the first had 4096");
     runs[5].measured = false; /* stopped before it: no difference */
     mr_job_sum_repeats(&runs[1], 3, 2, &point, &r);
-    assert_true(r.same_work && r.n == 2 && point.verdict == MR_VERDICT_PASS);
+    assert_true(r.same_work && r.n == 2 && point.verdict == MR_JOB_PASS);
 }
 
 static void repeats_that_disagree_have_no_verdict(void **state)
@@ -76,15 +76,15 @@ static void repeats_that_disagree_have_no_verdict(void **state)
     struct mr_job_point runs[6], point = {0};
     struct mr_job_repeats r;
     fill(runs);
-    runs[2].verdict = MR_VERDICT_FAIL;
+    runs[2].verdict = MR_JOB_FAIL;
     mr_job_sum_repeats(runs, 3, 2, &point, &r);
-    assert_int_equal(point.verdict, MR_VERDICT_NONE);
+    assert_int_equal(point.verdict, MR_JOB_NO_VERDICT);
     assert_string_equal(point.because, "the repeats disagree: 2 pass, 1 fail");
     fill(runs);
-    runs[2].verdict = MR_VERDICT_NONE;
+    runs[2].verdict = MR_JOB_NO_VERDICT;
     snprintf(runs[2].because, sizeof runs[2].because, "it was warm");
     mr_job_sum_repeats(runs, 3, 2, &point, &r);
-    assert_int_equal(point.verdict, MR_VERDICT_NONE);
+    assert_int_equal(point.verdict, MR_JOB_NO_VERDICT);
     assert_string_equal(point.because, "it was warm (repeat 2)");
     memset(&point, 0, sizeof point);
     memset(runs, 0, sizeof runs);

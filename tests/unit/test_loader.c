@@ -62,14 +62,12 @@ static void policies_that_cannot_run_are_refused(void **state)
     (void)state;
     static const struct {
         const char *policy, *tiers;
-        bool reorder;
         int code;
-    } bad[] = {{"no-such", NULL, false, MR_E_USAGE},
-               {"deepio-opportunistic", NULL, false, MR_E_USAGE},
-               {"deepio-opportunistic", NULL, true, MR_E_UNSUPPORTED},
-               {"staging", "ram=1MiB", false, MR_E_USAGE},
-               {"naive", "auto", false, MR_E_USAGE},
-               {"perfect", "ram=1MiB", false, MR_E_USAGE}};
+    } bad[] = {{"no-such", NULL, MR_E_USAGE},
+               {"deepio-opportunistic", NULL, MR_E_UNSUPPORTED},
+               {"staging", "ram=1MiB", MR_E_USAGE},
+               {"naive", "auto", MR_E_USAGE},
+               {"perfect", "ram=1MiB", MR_E_USAGE}};
     for (unsigned i = 0; i < MR_ARRAY_LEN(bad); i++) {
         char path[512];
         struct mr_loader_params p = params("npz", path);
@@ -77,7 +75,6 @@ static void policies_that_cannot_run_are_refused(void **state)
         struct mr_error err;
         p.policy = bad[i].policy;
         p.tiers = bad[i].tiers;
-        p.allow_reorder = bad[i].reorder;
         assert_int_equal(mr_loader_open(&p, &l, &err), bad[i].code);
         assert_non_null(strstr(err.message, bad[i].policy));
     }

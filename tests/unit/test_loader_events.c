@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "event/emit.h"
-#include "event/trace_read.h"
+#include "import/trace_read.h"
 #include "loader_fixture.h"
 
 #define SAMPLES 30u

@@ -181,7 +181,7 @@ static int read_as_rank(struct mr_comm *c, const struct mr_loader_state *from, s
     p.order.rank = c->rank;
     p.order.world = c->world;
     t = tiered(&p, "millrace", "ram=1MiB,staging=64KiB");
-    t.exchange = mr_wire_exchange_comm;
+    t.exchange = mr_comm_exchange;
     t.exchange_ctx = c;
     t.peers = MR_LOADER_PEERS_OFF;
     int rc = mr_loader_open(&t, &near, &err);

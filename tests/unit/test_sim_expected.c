@@ -66,7 +66,7 @@ static const struct mr_sim_result *row(const struct mr_study *st, enum mr_policy
     return NULL;
 }
 
-/* doc/simulator.md states these tolerances: time 5 %; PFS bytes 1 %, for nopfs and millrace 5 %. */
+/* doc/guides/simulator.md states these tolerances: time 5 %; PFS bytes 1 %, for nopfs and millrace 5 %. */
 static void expected_method_agrees_with_the_exact_engine(void **state)
 {
     (void)state;

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "tier/ssd_hash.h"
+#include "cache/ssd_hash.h"
 #include "unit/ssd_test.h"
 
 #include <pthread.h>

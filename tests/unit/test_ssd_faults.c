@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "tier/ssd_index.h"
+#include "cache/ssd_index.h"
 #include "unit/ssd_test.h"
 
 #include <signal.h>

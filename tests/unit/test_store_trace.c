@@ -3,7 +3,7 @@
  * test-label: concurrent */
 #include "base/common.h"
 #include "event/event.h"
-#include "event/trace_read.h"
+#include "import/trace_read.h"
 #include "store/store.h"
 
 #include <errno.h>

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "event/trace_read.h"
+#include "import/trace_read.h"
 #include "loader_fixture.h"
 #include "tier_fixture.h"
 

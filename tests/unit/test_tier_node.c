@@ -59,7 +59,7 @@ static int exchange_and_knock(void *ctx, const void *mine, size_t len, void *all
     struct rank *k = ctx;
     if (++k->exchanges == 2 && k->comm->rank == 0 && stranger_knocks)
         k->stranger = knock((const uint8_t *)mine + sizeof(int32_t));
-    return mr_wire_exchange_comm(k->comm, mine, len, all, err);
+    return mr_comm_exchange(k->comm, mine, len, all, err);
 }
 
 static struct mr_segment *make(const struct rank *k)

@@ -608,7 +608,7 @@ static void other_memory_is_not_taken_for_a_segment(void **state)
 static void processes_are_known_by_their_start(void **state)
 {
     (void)state;
-    struct mr_process self = mr_process_self(), other = self;
+    struct mr_process_id self = mr_process_self(), other = self;
     assert_true(mr_process_lives(&self));
     assert_true(self.started > 0);
     other.started++;
@@ -618,7 +618,7 @@ static void processes_are_known_by_their_start(void **state)
         _exit(0);
     siginfo_t end;
     assert_int_equal(waitid(P_PID, (id_t)pid, &end, WEXITED | WNOWAIT), 0);
-    struct mr_process child = {.pid = pid, .started = 0}, parent = {.pid = getppid()};
+    struct mr_process_id child = {.pid = pid, .started = 0}, parent = {.pid = getppid()};
     assert_true(mr_process_lives(&parent));
     assert_true(mr_process_lives(&child)); /* the number alone cannot tell a zombie */
     assert_int_equal(end_of(pid), 0);

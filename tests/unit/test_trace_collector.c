@@ -4,7 +4,7 @@
  * test-label: concurrent */
 #include "base/common.h"
 #include "event/collect.h"
-#include "event/trace_read.h"
+#include "import/trace_read.h"
 
 #include <fcntl.h>
 #include <pthread.h>

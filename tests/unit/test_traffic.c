@@ -330,7 +330,7 @@ static void who_is_waited_for_goes_at_once(void **state)
 static void a_budget_follows_latency(void **state)
 {
     (void)state;
-    struct mr_budget b;
+    struct mr_traffic_budget b;
     uint64_t now = MR_NS_PER_S;
     mr_budget_init(&b, 100e6);
     for (unsigned i = 0; i < 100; i++, now += 10 * MS)

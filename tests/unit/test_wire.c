@@ -42,7 +42,7 @@ static unsigned captured_rounds;
 static int capture(void *ctx, const void *mine, size_t len, void *all, struct mr_error *err)
 {
     struct mr_comm *c = ctx;
-    int rc = mr_wire_exchange_comm(ctx, mine, len, all, err);
+    int rc = mr_comm_exchange(ctx, mine, len, all, err);
     if (rc == 0 && c->rank == 0 && len <= 4096) {
         memcpy(captured[captured_rounds % 2], all, len * NODES);
         captured_len[captured_rounds++ % 2] = len;

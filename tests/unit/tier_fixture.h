@@ -138,7 +138,7 @@ static inline int tier_rank_open(struct tier_rank *k, const struct tier_case *c,
                                    .peers = c->peers,
                                    .peers_optional = true,
                                    .ranks_per_node = c->ranks_per_node,
-                                   .exchange = comm ? mr_wire_exchange_comm : NULL,
+                                   .exchange = comm ? mr_comm_exchange : NULL,
                                    .exchange_ctx = comm};
     if (c->trace) {
         snprintf(path, sizeof path, "%s.%u", c->trace, rank);

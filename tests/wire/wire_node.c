@@ -245,7 +245,7 @@ int wire_node_main(int argc, char **argv)
         return fail("exchange", &err);
     struct mr_wire_params p = {.rank = tp.rank,
                                .world = tp.world,
-                               .exchange = comm ? mr_wire_exchange_comm : mr_wire_exchange_tcp,
+                               .exchange = comm ? mr_comm_exchange : mr_wire_exchange_tcp,
                                .exchange_ctx = comm ? (void *)comm : (void *)tcp,
                                .serve = serve,
                                .serve_ctx = &r,

@@ -1,4 +1,5 @@
 """DFTracer's names, from Millrace; see millrace.trace.dftracer."""
+
 import sys as _sys
 
 from millrace.trace.dftracer import *  # noqa: F401,F403

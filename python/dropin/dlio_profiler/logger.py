@@ -1,2 +1,4 @@
 """DFTracer under its first name, from Millrace; see millrace.trace.dftracer."""
-from millrace.trace.dftracer import dft_fn as fn_interceptor, dftracer as dlio_logger  # noqa: F401
+
+from millrace.trace.dftracer import dft_fn as fn_interceptor  # noqa: F401
+from millrace.trace.dftracer import dftracer as dlio_logger

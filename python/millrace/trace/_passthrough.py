@@ -1,4 +1,5 @@
 """Stands in for the C extension where it was not built: same names, nothing recorded."""
+
 present = False  # whether the tracer is in this process
 
 

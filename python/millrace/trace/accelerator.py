@@ -1,12 +1,15 @@
 """What the accelerator does while the program waits for data, without ever waiting for it.
 
-Where CUDA is in use in this process, an event is put on the current stream when a wait begins and one when it ends. The first is reached when the device has
-finished what it was given before, the second not before the wait ends: the time between them is how long the stream had nothing to do during the wait. Both
-are asked for at later waits, and only once they have been reached. `accelerator`/`idle` is that part of the wait, as a span on the program's clock, with the
+Where CUDA is in use in this process, an event is put on the current stream when a wait begins and one when it ends.
+The first is reached when the device has finished what it was given before, the second not before the wait ends: the
+time between them is how long the stream had nothing to do during the wait. Both are asked for at later waits, and only
+once they have been reached. `accelerator`/`idle` is that part of the wait, as a span on the program's clock, with the
 numbers of the batch. CUDA is never initialised here, and nothing synchronises.
 
-As a cross-check NVML says once a second how busy the device is (`accelerator`/`utilisation`, percent), where its library is there.
+As a cross-check NVML says once a second how busy the device is (`accelerator`/`utilisation`, percent), where its
+library is there.
 """
+
 import atexit
 import ctypes
 import sys
@@ -39,7 +42,8 @@ def _mark(cuda):
 
 
 def begin():
-    """Marks the current stream: what wait_ends() and collective_ends() want; None where there is nothing to be measured."""
+    """Marks the current stream: what wait_ends() and collective_ends() want; None where there is nothing to be
+    measured."""
     try:
         cuda = _cuda()
         if cuda is None or len(_pending) >= PENDING or cuda.is_current_stream_capturing():
@@ -114,7 +118,11 @@ def _open_nvml(cuda, device):
     handle = ctypes.c_void_p()
     told = cuda.get_device_properties(device)
     if hasattr(told, "pci_bus_id"):
-        bus = "%08x:%02x:%02x.0" % (getattr(told, "pci_domain_id", 0), told.pci_bus_id, getattr(told, "pci_device_id", 0))
+        bus = "%08x:%02x:%02x.0" % (
+            getattr(told, "pci_domain_id", 0),
+            told.pci_bus_id,
+            getattr(told, "pci_device_id", 0),
+        )
         found = library.nvmlDeviceGetHandleByPciBusId_v2(bus.encode(), ctypes.byref(handle)) == 0
     else:
         found = library.nvmlDeviceGetHandleByIndex_v2(device, ctypes.byref(handle)) == 0

@@ -1,18 +1,23 @@
 """What a rank of a PyTorch program waits for in other ranks.
 
-`barrier` spans on the thread that trains: every wait for a collective call that Python sees (Work.wait: all_reduce, broadcast, all_gather ..., the calls that
-FSDP makes), barriers, the broadcast of buffers before DistributedDataParallel's forward pass, and the end of its backward pass. That end is where its
-gradients meet those of the other ranks, deep inside C++; but the autograd engine runs callbacks in the order in which they were queued once all gradients
-are there, and the one that waits for the other ranks is queued with the last gradient. So one that is queued with the first takes the time just before:
+`barrier` spans on the thread that trains: every wait for a collective call that Python sees (Work.wait: all_reduce,
+broadcast, all_gather ..., the calls that FSDP makes), barriers, the broadcast of buffers before
+DistributedDataParallel's forward pass, and the end of its backward pass. That end is where its gradients meet those of
+the other ranks, deep inside C++; but the autograd engine runs callbacks in the order in which they were queued once
+all gradients are there, and the one that waits for the other ranks is queued with the last gradient. So one that is
+queued with the first takes the time just before:
 
     backward()  |-- gradients, all_reduce of full buckets meanwhile --|- ours -|- waits for all_reduce -|  returns
                                                                                 `barrier` `backward`
 
-With NCCL the host does not wait there: its stream does. Two CUDA events at the same places tell how long, asked for later like those of waits for data
+With NCCL the host does not wait there: its stream does. Two CUDA events at the same places tell how long, asked for
+later like those of waits for data
 (accelerator.py): `accelerator` `collective`.
 
-Nothing is computed differently: the hook returns nothing, callbacks change nothing, and where a name is missing the program runs as it is.
+Nothing is computed differently: the hook returns nothing, callbacks change nothing, and where a name is missing the
+program runs as it is.
 """
+
 import functools
 import sys
 
@@ -29,7 +34,8 @@ def _span_of(original, label):
 
 
 def work(module, put):
-    """torch.distributed.distributed_c10d: barriers, and the object that every collective call gives; and who this process is."""
+    """torch.distributed.distributed_c10d: barriers, and the object that every collective call gives; and who this
+    process is."""
     for name in ("barrier", "monitored_barrier"):
         if callable(getattr(module, name, None)):
             put(module, name, _span_of(getattr(module, name), name))
@@ -106,6 +112,7 @@ def backward_begins(loss):
 
 
 def backward_ended(end):
+    """The backward pass is over: its reductions are complete."""
     if end is None:
         return
     try:

@@ -1,17 +1,22 @@
-"""Waits for tf.data inside compiled functions: Keras' fit, and training steps that call next(iterator) in a tf.function.
+"""Waits for tf.data inside compiled functions: Keras' fit, and training steps that call next(iterator) in a
+tf.function.
 
-In a compiled function Python is not there when the batch is fetched. While the function is being traced, the iterator's operation gets a time stamp
-before it and one after it; both go into a queue of this function alone, which is emptied after some calls:
+In a compiled function Python is not there when the batch is fetched. While the function is being traced, the
+iterator's operation gets a time stamp before it and one after it; both go into a queue of this function alone, which
+is emptied after some calls:
 
     Timestamp ──control──> IteratorGetNext ──control──> Timestamp ──> queue of (begin, end)
 
-Only where the wait can be nothing but a wait: one iterator, in the outermost function's own graph, without a distribution strategy. In a loop of the graph
-(steps_per_execution > 1) the next batch is fetched while the last one is computed, and no stamp tells which of it was waited for: such programs are left
-as they are, and so is everything that this version of TensorFlow does not have. Results are the same: no operation of the program gets another input, and
+Only where the wait can be nothing but a wait: one iterator, in the outermost function's own graph, without a
+distribution strategy. In a loop of the graph (steps_per_execution > 1) the next batch is fetched while the last one is
+computed, and no stamp tells which of it was waited for: such programs are left as they are, and so is everything that
+this version of TensorFlow does not have. Results are the same: no operation of the program gets another input, and
 random numbers are counted by graph operations that draw them.
 
-A function that computes gradients while it is traced trains: its calls tell `optimizer.step`, by which training is told from evaluation.
+A function that computes gradients while it is traced trains: its calls tell `optimizer.step`, by which training is
+told from evaluation.
 """
+
 import atexit
 import functools
 import itertools
@@ -31,7 +36,8 @@ _cpu_at = getattr(_trace, "cpu_at", lambda at: None)
 
 
 class _Stamps:
-    """What one function tells of its waits. The queue is emptied now and then, because whoever asks TensorFlow for a value gives up Python's lock, and may
+    """What one function tells of its waits. The queue is emptied now and then, because whoever asks TensorFlow for a
+    value gives up Python's lock, and may
     wait for it. It has no limit: nothing in the program may ever wait for us."""
 
     def __init__(self, queue, graph):
@@ -42,15 +48,25 @@ class _Stamps:
 
 def _modules():
     """TensorFlow's own, as it has been imported."""
-    names = ("tensorflow.python.framework.ops", "tensorflow.python.ops.gen_logging_ops", "tensorflow.python.ops.data_flow_ops",
-             "tensorflow.python.util.nest", "tensorflow.python.distribute.distribute_lib")
+    names = (
+        "tensorflow.python.framework.ops",
+        "tensorflow.python.ops.gen_logging_ops",
+        "tensorflow.python.ops.data_flow_ops",
+        "tensorflow.python.util.nest",
+        "tensorflow.python.distribute.distribute_lib",
+    )
     return [sys.modules[name] for name in names]
 
 
 def _stampable(call, ops, distribute):
     """The graph of the outermost function itself, and nothing that spreads it over devices."""
     graph = ops.get_default_graph()
-    if call is None or distribute.has_strategy() or type(graph).__name__ != "FuncGraph" or getattr(call, "_jit_compile", None):
+    if (
+        call is None
+        or distribute.has_strategy()
+        or type(graph).__name__ != "FuncGraph"
+        or getattr(call, "_jit_compile", None)
+    ):
         return None
     with ops.init_scope():
         eager = sys.modules["tensorflow.python.eager.context"].executing_eagerly()
@@ -65,7 +81,9 @@ def in_graph(original, iterator, args, kwargs):
     try:
         ops, logging, queues, nest, distribute = _modules()
         graph = _stampable(call, ops, distribute)
-        if graph is None or (stamps is not None and stamps.graph is graph):  # a second wait: nobody knows which is which
+        if graph is None or (
+            stamps is not None and stamps.graph is graph
+        ):  # a second wait: nobody knows which is which
             if stamps is not None:
                 stamps.blind = True
             return original(iterator, *args, **kwargs)
@@ -80,7 +98,8 @@ def in_graph(original, iterator, args, kwargs):
     with ops.control_dependencies([before]):
         batch = original(iterator, *args, **kwargs)
     try:
-        with ops.control_dependencies([t for t in nest.flatten(batch, expand_composites=True) if hasattr(t, "op")]), ops.device("CPU:0"):
+        outputs = [t for t in nest.flatten(batch, expand_composites=True) if hasattr(t, "op")]
+        with ops.control_dependencies(outputs), ops.device("CPU:0"):
             after = logging.timestamp()
             stamps.queue.enqueue([before, after])
         stamps.graph = graph
@@ -95,7 +114,9 @@ def _called(call, begin, failed, args):
     """After a call. One that failed found the data at their end: nothing came."""
     stamps, end = call._millrace_waits, now()
     iterator = next((x for x in args if hasattr(x, "_dataset")), None)
-    if iterator is not None and not hasattr(iterator, "_millrace_begun"):  # a new epoch; the one before need not have come to its end
+    if iterator is not None and not hasattr(
+        iterator, "_millrace_begun"
+    ):  # a new epoch; the one before need not have come to its end
         iterator._millrace_begun, stamps.ahead = True, read_ahead(iterator._dataset)
         stamps.epoch, stamps.batch = stamps.epoch + 1, 0
     if not failed:
@@ -156,7 +177,9 @@ def function(module, put):
     """tensorflow.python.eager.polymorphic_function: a call from outside of all functions."""
     owner = getattr(module, "Function", None)
     original = owner.__dict__.get("__call__") if owner is not None else None
-    if original is None or hasattr(original, "_millrace"):  # older versions have it elsewhere, newer ones in both places
+    if original is None or hasattr(
+        original, "_millrace"
+    ):  # older versions have it elsewhere, newer ones in both places
         return
 
     @functools.wraps(original)

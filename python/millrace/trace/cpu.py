@@ -1,12 +1,15 @@
-"""What a thread's time went to that no call tells: on a CPU, or ready to run without one, or waiting for a page of a mapped file.
+"""What a thread's time went to that no call tells: on a CPU, or ready to run without one, or waiting for a page of a
+mapped file.
 
     begun = cpu.begin()
     ...
-    span("data_loader", "fetch", begin, cpu.end(begun, {}))     # adds cpu_ns, delay_ns where others had the CPUs, and major_faults
+    span("data_loader", "fetch", begin, cpu.end(begun, {}))     # adds cpu_ns, delay_ns where others had the CPUs, and
+                                                                major_faults
 
-The kernel counts how long a thread waited for a CPU; asking it takes some microseconds. So it is asked about work that follows work during which the thread
-was off the CPU for a good part, and not about short work.
+The kernel counts how long a thread waited for a CPU; asking it takes some microseconds. So it is asked about work that
+follows work during which the thread was off the CPU for a good part, and not about short work.
 """
+
 import threading
 from time import perf_counter_ns, thread_time_ns
 
@@ -21,6 +24,7 @@ _here = threading.local()  # asks: the work before was long, and a good part of 
 
 
 def begin():
+    """The clocks at the beginning of a span, for end()."""
     return perf_counter_ns(), thread_time_ns(), _delay() if getattr(_here, "asks", True) else None, _faults()
 
 

@@ -1,9 +1,10 @@
 """DFTracer's Python names over Millrace's tracer: dftracer, dft_fn, ai.
 
 Programs that say `from dftracer.logger import dftracer, dft_fn` or `from dftracer.python import ai` run unchanged with
-python/dropin on PYTHONPATH. Log files and data folders given here have no effect: what is recorded and where is decided by
-`millrace trace`.
+python/dropin on PYTHONPATH. Log files and data folders given here have no effect: what is recorded and where is
+decided by `millrace trace`.
 """
+
 import contextvars
 import enum
 import functools
@@ -25,7 +26,8 @@ _FIRST = (now(), time.time_ns())
 
 
 def _stamp_of(us):
-    """The time stamp of a moment in microseconds since 1970; 0 before this program. Stamps have a unit of their own, known from two of them."""
+    """The time stamp of a moment in microseconds since 1970; 0 before this program. Stamps have a unit of their own,
+    known from two of them."""
     tick, ns = now(), time.time_ns()
     rate = (tick - _FIRST[0]) / max(1, ns - _FIRST[1])
     return max(0, int(tick - (ns - us * 1000) * rate)) if tick and _FIRST[0] and us * 1000 >= _FIRST[1] else 0
@@ -43,23 +45,27 @@ class dftracer:
 
     @classmethod
     def get_instance(cls, *args, **kwargs):
+        """The one logger."""
         return cls.__instance or dftracer()
 
     @staticmethod
     def initialize_log(logfile=None, data_dir=None, process_id=-1):
+        """The one logger; where to write is the tracer's decision."""
         return dftracer.get_instance()
 
     def get_time(self):
+        """Microseconds since the epoch."""
         return time.time_ns() // 1000
 
     def enter_event(self):
-        pass
+        """Without effect: spans have their own begin."""
 
     def exit_event(self):
-        pass
+        """Without effect: spans have their own end."""
 
     def log_event(self, name, cat, start_time, duration, int_args=None, float_args=None, string_args=None, **more):
-        """A span with times in microseconds; one that was not in the time of this program is a moment with its times as arguments."""
+        """A span with times in microseconds; one that was not in the time of this program is a moment with its times
+        as arguments."""
         args = {}
         for given in (int_args, float_args, string_args):
             for key, value in (given or {}).items():
@@ -72,31 +78,35 @@ class dftracer:
             _trace.instant(cat, name, dict(args, logged_start_us=int(start_time), logged_dur_us=int(duration)))
 
     def log_metadata_event(self, key, value):
+        """A property of the run."""
         metadata(**{str(key): value})
 
     set_app_metadata_int = set_app_metadata_string = log_metadata_event
 
     def get_config(self, key):
+        """No configuration is kept: an empty text."""
         return ""
 
     def mark_used(self, name):
-        pass
+        """Without effect."""
 
     def declare_entity(self, type, key, store=0, uri=""):
+        """A number for the entity; relations are not recorded."""
         return _entity(type, key)
 
     def declare_entity_type(self, type, role=0, description=""):
-        pass
+        """Without effect."""
 
     def relate_entities(self, relation, subject, object):
-        pass
+        """Without effect."""
 
     def finalize(self):
-        pass
+        """Without effect: the tracer ends with the program."""
 
 
 def _entity(type, key):
-    """The id of what DFTracer calls an entity, the same in every program: FNV-1a of type, 0x1f and key; 0 if nothing is recorded."""
+    """The id of what DFTracer calls an entity, the same in every program: FNV-1a of type, 0x1f and key; 0 if nothing
+    is recorded."""
     number = 1469598103934665603
     for byte in ("%s\x1f%s" % (type, key)).encode("utf-8", "surrogateescape") if now() else ():
         number = (number ^ byte) * 1099511628211 % (1 << 64)
@@ -143,7 +153,8 @@ def _places(signature):
 class dft_fn:
     """dft_fn(cat, name): context manager, or from its making to flush(); decorators log, log_init, log_static; iter().
 
-    What update() states goes into the spans that end from then on: of this object, and of all functions it decorates."""
+    What update() states goes into the spans that end from then on: of this object, and of all functions it
+    decorates."""
 
     def __init__(self, cat, name=None, epoch=None, step=None, image_idx=None, image_size=None, enable=True, args=None):
         self._cat, self._name, self._enable = cat, name or sys._getframe(1).f_code.co_name, enable
@@ -171,12 +182,14 @@ class dft_fn:
             span(self._cat, self._name, begin, self._args)
 
     def update(self, epoch=None, step=None, image_idx=None, image_size=None, args=None):
+        """Adds arguments; returns the object."""
         self._args.update(_arguments(epoch=epoch, step=step, image_idx=image_idx, image_size=image_size))
         self._args.update(_given(args))
         return self
 
     def _since(self, begin):
-        """Sets where the present span begins and returns where it did: the block's, or that of the object outside of blocks."""
+        """Sets where the present span begins and returns where it did: the block's, or that of the object outside of
+        blocks."""
         blocks = self._entered.get(threading.get_ident())
         if blocks:
             before, blocks[-1] = blocks[-1], begin
@@ -185,28 +198,35 @@ class dft_fn:
         return before
 
     def flush(self):
+        """Ends the present span now."""
         self._span(self._since(0))
         return self
 
     def reset(self):
+        """The present span begins anew."""
         self._since(now() if self._enable else 0)
         return self
 
     def log_metadata(self, key, value):
+        """A property of the run."""
         metadata(**{str(key): value})
 
     # Relations to what DFTracer calls entities: they are accepted and not recorded.
 
     def relate(self, relation, entity):
+        """Accepted, not recorded."""
         return self
 
     def relate_entity(self, relation, type, key, store=0, uri=""):
+        """Accepted, not recorded; a number for the entity."""
         return _entity(type, key) if self._enable else 0
 
     def uses(self, type, key, store=0, uri=""):
+        """Accepted, not recorded."""
         return self.relate_entity(EntityRelation.USED, type, key, store, uri)
 
     def generates(self, type, key, store=0, uri=""):
+        """Accepted, not recorded."""
         return self.relate_entity(EntityRelation.GENERATED, type, key, store, uri)
 
     def _decorate(self, function, name=None, method=True):
@@ -229,8 +249,8 @@ class dft_fn:
         return functools.update_wrapper(_trace.Traced(function, self._cat, label, self._args), function)
 
     def _with_arguments(self, function, label, signature, method):
-        """Epoch, step and image of a call, where the function takes them or its object has them when it is called, go into its span; what
-        update() says in the meantime counts before them."""
+        """Epoch, step and image of a call, where the function takes them or its object has them when it is called, go
+        into its span; what update() says in the meantime counts before them."""
         places = list(_places(signature))
 
         def begun(args, kwargs):
@@ -246,7 +266,9 @@ class dft_fn:
         def ended(begin, found, before):
             if begin:
                 if self._args:
-                    found.update([(k, v) for k, v in self._args.copy().items() if k not in found or before.get(k) is not v])
+                    found.update(
+                        [(k, v) for k, v in self._args.copy().items() if k not in found or before.get(k) is not v]
+                    )
                 span(self._cat, label, begin, found)
 
         if _flags(function) & _ASYNC:
@@ -272,28 +294,39 @@ class dft_fn:
         return inner
 
     def log(self, func=None, name=None):
+        """Decorator: every call is a span."""
         if func is None:
             return lambda f: self._decorate(f, name)
         return self._decorate(func, name)
 
     def log_init(self, init=None, name=None):
+        """Decorator of __init__: every call is a span."""
         if init is None:
             return lambda f: self.log_init(f, name)
         return self._decorate(init, name, method=False)  # an object that is being made has nothing to tell yet
 
     def log_static(self, func=None, name=None):
+        """Decorator of a static method: every call is a span."""
         if func is None:
             return lambda f: self.log_static(f, name)
         inner = func.__func__ if isinstance(func, staticmethod) else func
         return self._decorate(inner, name)
 
     def iter(self, func, name="loop", iter_name="step", include_yield=True, include_iter=True):
-        return _iterate(func, self._cat, name + ".iter" if include_iter else None, name + ".yield" if include_yield else None,
-                        lambda: self._enable, lambda step: dict(self._args, **{iter_name: step}))
+        """Goes through an iterable; waits and bodies are spans."""
+        return _iterate(
+            func,
+            self._cat,
+            name + ".iter" if include_iter else None,
+            name + ".yield" if include_yield else None,
+            lambda: self._enable,
+            lambda step: dict(self._args, **{iter_name: step}),
+        )
 
 
 def _iterate(iterable, cat, wait, body, enabled, arguments, late=False):
-    """The waits and bodies of a loop as spans; one without a name is not recorded. `late`: what is said in a body goes for its wait, too."""
+    """The waits and bodies of a loop as spans; one without a name is not recorded. `late`: what is said in a body goes
+    for its wait, too."""
     count, iterator = 1, iter(iterable)
     while True:
         begin = now() if enabled() else 0
@@ -316,8 +349,8 @@ def _iterate(iterable, cat, wait, body, enabled, arguments, late=False):
 
 
 class DFTracerAI:
-    """A name of the `ai` taxonomy, or of the program's own: decorator, context manager, iter(). What update(), enable() and disable() say
-    holds for all that lies below, until it is told otherwise."""
+    """A name of the `ai` taxonomy, or of the program's own: decorator, context manager, iter(). What update(),
+    enable() and disable() say holds for all that lies below, until it is told otherwise."""
 
     def __init__(self, *, cat, name=None, epoch=None, step=None, image_idx=None, image_size=None, enable=True):
         self._cat, self._name = cat, name or cat
@@ -337,6 +370,7 @@ class DFTracerAI:
         self._nothing_open()
 
     def create_children(self, names):
+        """Makes nodes below this one: attribute to name."""
         for attribute, name in names.items():
             setattr(self, attribute, self._child(attribute, name))
 
@@ -354,7 +388,8 @@ class DFTracerAI:
         return self._of._on() if self._enabled is None and self._of else self._enabled is not False
 
     def __call__(self, fn=None, *, enable=None, **args):
-        """As a decorator; without a function a node of the same name with arguments or a switch of its own, for one use."""
+        """As a decorator; without a function a node of the same name with arguments or a switch of its own, for one
+        use."""
         if not callable(fn):
             node = DFTracerAI(cat=self._cat, name=self._name, enable=enable)
             node._of = self
@@ -388,13 +423,16 @@ class DFTracerAI:
 
     @property
     def cat(self):
+        """The category of the spans."""
         return self._cat
 
     @property
     def name(self):
+        """The name of the spans."""
         return self._name
 
     def get_time(self):
+        """Microseconds since the epoch."""
         return time.time_ns() // 1000
 
     def _begin(self):
@@ -405,6 +443,7 @@ class DFTracerAI:
             span(self._cat, self._name, begin, self._all_args())
 
     def reset(self):
+        """The present span begins anew."""
         entered, started = self._open.get(), self._stack()
         if entered:
             self._open.set(entered[:-1] + (self._begin(),))
@@ -433,6 +472,7 @@ class DFTracerAI:
             return self._started.stack
 
     def init(self, fn=None, **more):
+        """Decorator of the initialisation, or a span of it."""
         return self.derive("init")(fn, **more)
 
     def start(self, metadata=False):
@@ -443,6 +483,7 @@ class DFTracerAI:
             instant(self._name + ".start", self._cat, **self._all_args())
 
     def stop(self, metadata=False):
+        """Ends the span that start() began."""
         if not metadata:
             if self._stack():
                 self._end(self._stack().pop())
@@ -450,11 +491,19 @@ class DFTracerAI:
             instant(self._name + ".end", self._cat, **self._all_args())
 
     def iter(self, iterator, *, include_block=True, include_iter=True, iter_name=None, block_name=None):
-        return _iterate(iterator, self._cat, (iter_name or get_iter_handle_name(self._name)) if include_iter else None,
-                        (block_name or get_iter_block_name(self._name)) if include_block else None,
-                        self._on, lambda count: dict(self._all_args(), count=count), late=True)
+        """Goes through an iterable; waits and bodies are spans."""
+        return _iterate(
+            iterator,
+            self._cat,
+            (iter_name or get_iter_handle_name(self._name)) if include_iter else None,
+            (block_name or get_iter_block_name(self._name)) if include_block else None,
+            self._on,
+            lambda count: dict(self._all_args(), count=count),
+            late=True,
+        )
 
     def update(self, epoch=None, step=None, image_idx=None, image_size=None, args=None, **more):
+        """Adds arguments; returns the object."""
         said = _arguments(epoch=epoch, step=step, image_idx=image_idx, image_size=image_size)
         said.update(_given(args), **_given(more))
         self._args.update(said)
@@ -468,9 +517,11 @@ class DFTracerAI:
             node._switch(on)
 
     def enable(self):
+        """Spans are recorded, of the nodes below as well."""
         self._switch(True)
 
     def disable(self):
+        """No spans, of the nodes below either."""
         self._switch(False)
 
     def derive(self, name):
@@ -483,10 +534,12 @@ ITER_COUNT_NAME, INIT_NAME = "count", "init"
 
 
 def get_iter_handle_name(name):
+    """The name of spans of waits for items."""
     return name if name.endswith(".iter") else name + ".iter"
 
 
 def get_iter_block_name(name):
+    """The name of spans of loop bodies."""
     return name if name.endswith(".block") else name + ".block"
 
 
@@ -500,6 +553,8 @@ class TagType(enum.Enum):
 
 
 class TagDType(enum.Enum):
+    """The kind of a value."""
+
     INT, FLOAT, STRING = 0, 1, 2
 
     def __int__(self):
@@ -514,15 +569,36 @@ class TagValue:
         self.plain, self.dtype, self.tag_type = made(value) if made else value, dtype, tag_type
 
     def value(self):
+        """The pair of kind and value."""
         return (self.tag_type.value, self.plain)
 
 
 EntityStore = enum.IntEnum(
-    "EntityStore", "MEMORY GPU_MEMORY LOCAL_DISK PARALLEL_FS BURST_BUFFER OBJECT_STORE DATABASE NETWORK OTHER", start=0, module=__name__)
-EntityRole = enum.IntEnum("EntityRole", "UNKNOWN INPUT OUTPUT INTERMEDIATE PARAMETER REFERENCE", start=0, module=__name__)
-EntityRelation = enum.IntEnum("EntityRelation", {
-    "USED": 0, "GENERATED": 1, "INVALIDATED": 2, "UPDATED": 3, "DERIVED_FROM": 16, "REVISION_OF": 17, "CONTAINS": 18, "PART_OF": 19,
-    "SPECIALIZATION_OF": 20, "ALTERNATE_OF": 21, "DEPENDS_ON": 22}, module=__name__)
+    "EntityStore",
+    "MEMORY GPU_MEMORY LOCAL_DISK PARALLEL_FS BURST_BUFFER OBJECT_STORE DATABASE NETWORK OTHER",
+    start=0,
+    module=__name__,
+)
+EntityRole = enum.IntEnum(
+    "EntityRole", "UNKNOWN INPUT OUTPUT INTERMEDIATE PARAMETER REFERENCE", start=0, module=__name__
+)
+EntityRelation = enum.IntEnum(
+    "EntityRelation",
+    {
+        "USED": 0,
+        "GENERATED": 1,
+        "INVALIDATED": 2,
+        "UPDATED": 3,
+        "DERIVED_FROM": 16,
+        "REVISION_OF": 17,
+        "CONTAINS": 18,
+        "PART_OF": 19,
+        "SPECIALIZATION_OF": 20,
+        "ALTERNATE_OF": 21,
+        "DEPENDS_ON": 22,
+    },
+    module=__name__,
+)
 
 
 def _events(name, *words):
@@ -536,8 +612,19 @@ _TAXONOMY = {
     "compute": ("forward", "backward", "step"),
     "data": ("preprocess", "item"),
     "dataloader": ("fetch",),
-    "comm": ("send", "receive", "barrier", "bcast", "reduce", "all_reduce", "gather", "all_gather", "scatter", "reduce_scatter",
-             "all_to_all"),
+    "comm": (
+        "send",
+        "receive",
+        "barrier",
+        "bcast",
+        "reduce",
+        "all_reduce",
+        "gather",
+        "all_gather",
+        "scatter",
+        "reduce_scatter",
+        "all_to_all",
+    ),
     "device": ("transfer",),
     "checkpoint": ("capture", "restart"),
     "pipeline": ("epoch", "train", "evaluate", "test"),
@@ -572,13 +659,51 @@ class AI(DFTracerAI):
 
 ai = AI()
 checkpoint, comm, compute, data, dataloader, device, pipeline = (
-    ai.checkpoint, ai.comm, ai.compute, ai.data, ai.dataloader, ai.device, ai.pipeline)
+    ai.checkpoint,
+    ai.comm,
+    ai.compute,
+    ai.data,
+    ai.dataloader,
+    ai.device,
+    ai.pipeline,
+)
 other = ai.other
 __all__ = [
-    "AI", "CheckpointEvent", "CommunicationEvent", "ComputeEvent", "DFTRACER_ENABLE", "DFTRACER_INIT_PRELOAD",
-    "DFTRACER_LOG_LEVEL", "DFTracerAI", "DataEvent", "DataLoaderEvent", "DeviceEvent", "EntityRelation",
-    "EntityRole", "EntityStore", "INIT_NAME",
-    "IOEvent", "ITER_COUNT_NAME", "OtherEvent", "PipelineEvent", "ProfileCategory", "TagDType", "TagType", "TagValue", "ai", "checkpoint",
-    "comm", "compute", "counter", "data", "dataloader", "device", "dft_fn", "dftracer", "get_iter_block_name", "get_iter_handle_name",
-    "other", "pipeline",
+    "AI",
+    "CheckpointEvent",
+    "CommunicationEvent",
+    "ComputeEvent",
+    "DFTRACER_ENABLE",
+    "DFTRACER_INIT_PRELOAD",
+    "DFTRACER_LOG_LEVEL",
+    "DFTracerAI",
+    "DataEvent",
+    "DataLoaderEvent",
+    "DeviceEvent",
+    "EntityRelation",
+    "EntityRole",
+    "EntityStore",
+    "INIT_NAME",
+    "IOEvent",
+    "ITER_COUNT_NAME",
+    "OtherEvent",
+    "PipelineEvent",
+    "ProfileCategory",
+    "TagDType",
+    "TagType",
+    "TagValue",
+    "ai",
+    "checkpoint",
+    "comm",
+    "compute",
+    "counter",
+    "data",
+    "dataloader",
+    "device",
+    "dft_fn",
+    "dftracer",
+    "get_iter_block_name",
+    "get_iter_handle_name",
+    "other",
+    "pipeline",
 ]

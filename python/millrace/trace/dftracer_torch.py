@@ -1,4 +1,6 @@
-"""DFTracer's names for PyTorch: operations of compiled models (Dynamo, create_backend), and events of PyTorch's profiler."""
+"""DFTracer's names for PyTorch: operations of compiled models (Dynamo, create_backend), and events of PyTorch's
+profiler."""
+
 from . import _trace, span
 from .dftracer import DFTracerAI, dftracer
 
@@ -24,9 +26,12 @@ class Dynamo(DFTracerAI):
     """torch.compile whose operations are spans."""
 
     def __init__(self, name=None, epoch=None, step=None, image_idx=None, image_size=None, enable=True):
-        super().__init__(cat="dynamo", name=name, epoch=epoch, step=step, image_idx=image_idx, image_size=image_size, enable=enable)
+        super().__init__(
+            cat="dynamo", name=name, epoch=epoch, step=step, image_idx=image_idx, image_size=image_size, enable=enable
+        )
 
     def compile(self, f_py=None, autograd=True):
+        """Decorator: torch.compile with a span for each operation."""
         if f_py is None:
             return lambda f: self.compile(f, autograd)
         if not _trace.present or not self._on():
@@ -63,6 +68,7 @@ class Dynamo(DFTracerAI):
         return (lambda *args: Steps(graph).run(*args)) if _trace.present else graph.forward
 
     def count_parameters(self, module):
+        """Number of parameters of a module; None: it is none."""
         return sum(p.numel() for p in module.parameters()) if hasattr(module, "parameters") else None
 
 
@@ -87,5 +93,7 @@ def trace_handler(profiler_result):
     """For torch.profiler.profile(on_trace_ready=...): its events with their times."""
     log, start = dftracer.get_instance(), _trace_start_us(profiler_result)
     for event in profiler_result.events():
-        counted = {name: getattr(event, name, None) for name in ("cpu_memory_usage", "device_memory_usage", "is_remote")}
+        counted = {
+            name: getattr(event, name, None) for name in ("cpu_memory_usage", "device_memory_usage", "is_remote")
+        }
         log.log_event(event.key, "PP", start + event.time_range.start, event.time_range.elapsed_us(), int_args=counted)

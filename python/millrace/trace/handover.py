@@ -1,19 +1,24 @@
-"""Training loops that have no data loader: what the thread that trains did between two steps, what it took from others, and what pools did for it.
+"""Training loops that have no data loader: what the thread that trains did between two steps, what it took from
+others, and what pools did for it.
 
-Train spans (`backward`, `optimizer.step`) carry `awake_ns`: since the thread's last one, how long it was on a CPU or ready to run. What is left of that time it
-slept; in which call the trace knows, or it was a wait that nobody sees. In a process that uses a DataLoader, whose waits tell more, they say nothing.
+Train spans (`backward`, `optimizer.step`) carry `awake_ns`: since the thread's last one, how long it was on a CPU or
+ready to run. What is left of that time it slept; in which call the trace knows, or it was a wait that nobody sees. In
+a process that uses a DataLoader, whose waits tell more, they say nothing.
 
-They also carry `forward_ns`: how long before the span the thread first called a module that has parameters, since its last one. What a loop computes between
-reading and that is its data's, what follows is the model's. For that torch.nn.Module's call is watched, from the first train span of a process that has used
-no DataLoader until it uses one. Between the last train span and that call the accelerator's idle time is measured, as it is during a DataLoader's waits
-(accelerator.py). `device` says that CUDA is in use: then copies may wait for the device before the forward pass.
+They also carry `forward_ns`: how long before the span the thread first called a module that has parameters, since its
+last one. What a loop computes between reading and that is its data's, what follows is the model's. For that
+torch.nn.Module's call is watched, from the first train span of a process that has used no DataLoader until it uses
+one. Between the last train span and that call the accelerator's idle time is measured, as it is during a DataLoader's
+waits (accelerator.py). `device` says that CUDA is in use: then copies may wait for the device before the forward pass.
 
-Handovers are the calls by which a thread takes the result of another thread or process: futures, pools, queues between processes. Only a thread that trains
-tells of them, and not inside a wait of PyTorch's DataLoader; workers and libraries use the same classes. Before its first step a thread remembers the last
-one, which is the wait for its first batch.
+Handovers are the calls by which a thread takes the result of another thread or process: futures, pools, queues between
+processes. Only a thread that trains tells of them, and not inside a wait of PyTorch's DataLoader; workers and
+libraries use the same classes. Before its first step a thread remembers the last one, which is the wait for its first
+batch.
 
 Tasks are what a pool's worker was given to do, with its CPU time: they say what a handover waited for.
 """
+
 import functools
 import itertools
 import os
@@ -24,7 +29,9 @@ from time import perf_counter_ns, thread_time_ns
 from . import _trace, accelerator, cpu, now, span
 
 _delay = getattr(_trace, "cpu_delay", int)
-_here = threading.local()  # since: when this thread's last train span ended; forward: when it called a module, 0 not yet; first: its last handover before
+# since: when this thread's last train span ended; forward: when it called a module, 0 not yet; first: its last
+# handover before
+_here = threading.local()
 TOGETHER_NS = 100000  # between handovers for one batch
 _optimizers = itertools.count()
 loader = _here  # torch_loader's: `inside` while the thread is in a wait of a DataLoader
@@ -46,6 +53,7 @@ class _Watch:
 
 
 def compiling():  # instrument.py puts PyTorch's here
+    """Whether a compiler traces the code now; instrument.py puts PyTorch's function here."""
     return False
 
 
@@ -104,6 +112,7 @@ def train_begins():
 
 
 def train_ends(label, begin, said, optimizer=None):
+    """The span of a step ends; said: its arguments from train_begins()."""
     if optimizer is not None:
         said["optimizer"] = _number(optimizer)
     span("train", label, begin, said)

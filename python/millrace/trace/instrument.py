@@ -1,10 +1,12 @@
-"""Spans for what training scripts call most, without touching them: PyTorch's DataLoader (torch_loader.py), optimiser steps and backward passes,
-transforms, decoding of images, torch.save and load, NumPy load and save, h5py reads, tf.data and Grain iterators, checkpoints of TensorFlow, and the
-import of the framework itself. The table of names is in doc/tracing.md: the analysis relies on it.
+"""Spans for what training scripts call most, without touching them: PyTorch's DataLoader (torch_loader.py), optimiser
+steps and backward passes, transforms, decoding of images, torch.save and load, NumPy load and save, h5py reads,
+tf.data and Grain iterators, checkpoints of TensorFlow, and the import of the framework itself. The table of names is
+in doc/guides/tracing.md: the analysis relies on it.
 
-A row of PATCHES names a module and a function that changes it once it has been imported. Names that a version does not have
-are left alone. MILLRACE_TRACE_PYTHON_SKIP lists modules not to touch, separated by commas.
+A row of PATCHES names a module and a function that changes it once it has been imported. Names that a version does not
+have are left alone. MILLRACE_TRACE_PYTHON_SKIP lists modules not to touch, separated by commas.
 """
+
 import functools
 import os
 import sys
@@ -26,8 +28,9 @@ def _put(owner, name, value):
 
 
 def switch(on):
-    """Takes the changes back, or makes them again; what has been made with them (an iterator, a worker) keeps them, and so does a name that was
-    imported from the module (torch.save is torch.serialization's). With trace.stop() a program then runs as it would without the tracer."""
+    """Takes the changes back, or makes them again; what has been made with them (an iterator, a worker) keeps them,
+    and so does a name that was imported from the module (torch.save is torch.serialization's). With trace.stop() a
+    program then runs as it would without the tracer."""
     for owner, name, original, traced in _changes if on else reversed(_changes):  # one name may have been changed twice
         if on or original is not None:
             setattr(owner, name, traced if on else original)
@@ -42,7 +45,9 @@ def _wrap(owner, name, category, label=None):
         return
     label = label or (owner.__name__ + "." + name)
     try:
-        if isinstance(original, type):  # programs ask isinstance(x, numpy.memmap): the class stays, making one is traced
+        if isinstance(
+            original, type
+        ):  # programs ask isinstance(x, numpy.memmap): the class stays, making one is traced
             _wrap(original, "__new__", category, label)
         elif isinstance(original, staticmethod):
             _put(owner, name, staticmethod(fn(original.__func__, category=category, name=label)))
@@ -95,8 +100,8 @@ def _handover(part):
 
 
 def _plain(original, category, label):
-    """A traced function that PyTorch's compiler sees through: while it compiles, there is nothing but the original. `label` is a name, or a function of the
-    first argument."""
+    """A traced function that PyTorch's compiler sees through: while it compiles, there is nothing but the original.
+    `label` is a name, or a function of the first argument."""
 
     def traced(*args, **kwargs):
         begin = 0 if _compiling() else now()
@@ -119,7 +124,9 @@ _compiling = _never
 
 def _torch_compiler(module):
     global _compiling
-    _compiling = handover.compiling = getattr(module, "is_compiling", None) or getattr(module, "is_dynamo_compiling", _never)
+    _compiling = handover.compiling = getattr(module, "is_compiling", None) or getattr(
+        module, "is_dynamo_compiling", _never
+    )
 
 
 def _torch_tensor(module):
@@ -164,7 +171,9 @@ def _stepping(original):
 
 def _torch_optimizer(module):
     """Steps of optimisers tell training from evaluation. PyTorch's own hooks leave the classes alone."""
-    if not hasattr(module, "register_optimizer_step_pre_hook") or not hasattr(module, "register_optimizer_step_post_hook"):
+    if not hasattr(module, "register_optimizer_step_pre_hook") or not hasattr(
+        module, "register_optimizer_step_post_hook"
+    ):
         _old_optimizer(module)
         return
 
@@ -183,7 +192,8 @@ def _torch_optimizer(module):
 
 
 def _old_optimizer(module):
-    """Before PyTorch 2.0 every class has its step wrapped for the profiler when the first of its objects is made: so do we, then."""
+    """Before PyTorch 2.0 every class has its step wrapped for the profiler when the first of its objects is made: so
+    do we, then."""
     original = module.Optimizer.__dict__.get("_hook_for_profile")
     if original is None:
         return
@@ -237,7 +247,8 @@ def _transform_v2(name):
 
 
 def _pil_load(owner_name):
-    """Decoding is put off until the pixels are wanted: the first load() of an image does it, later ones find nothing to do."""
+    """Decoding is put off until the pixels are wanted: the first load() of an image does it, later ones find nothing
+    to do."""
 
     def patch(module):
         owner = getattr(module, owner_name, None)
@@ -247,7 +258,11 @@ def _pil_load(owner_name):
 
         @functools.wraps(original)
         def load(self, *args, **kwargs):
-            begin = now() if getattr(self, "tile", None) or owner_name != "ImageFile" and not getattr(self, "_millrace", False) else 0
+            begin = (
+                now()
+                if getattr(self, "tile", None) or owner_name != "ImageFile" and not getattr(self, "_millrace", False)
+                else 0
+            )
             if not begin:
                 return original(self, *args, **kwargs)
             if owner_name != "ImageFile":
@@ -288,7 +303,8 @@ def _h5py_dataset(module):
 
 
 def _h5py_file(module):
-    """Opening and closing. h5py also makes a File around an open one whenever an object is asked for its file: not a span."""
+    """Opening and closing. h5py also makes a File around an open one whenever an object is asked for its file: not a
+    span."""
     original = module.File.__init__
     opening = fn(original, category="reader", name="h5py.File.__init__")
 
@@ -313,7 +329,11 @@ def _saves(*names):
             original = getattr(module, name, None)
             if callable(original):
                 whole = module.__name__ + "." + name
-                _put(module, name, _saving(original, name, whole) if module.__name__ == "os" else _saving(original, whole))
+                _put(
+                    module,
+                    name,
+                    _saving(original, name, whole) if module.__name__ == "os" else _saving(original, whole),
+                )
 
     return patch
 
@@ -383,7 +403,9 @@ def _all(*patches):
 
 
 PATCHES = {
-    "os": _all(_saves("fsync", "fdatasync", "sync"), _behind_save("rename", "replace")),  # who syncs makes a checkpoint durable
+    "os": _all(
+        _saves("fsync", "fdatasync", "sync"), _behind_save("rename", "replace")
+    ),  # who syncs makes a checkpoint durable
     "queue": _methods("Queue", "queue", ("get",)),  # a loop that gets its batches from a thread of its own
     "concurrent.futures._base": _handover("futures"),
     "concurrent.futures.thread": _handover("thread_executor"),
@@ -403,7 +425,10 @@ PATCHES = {
     "torchvision.transforms.transforms": _compose,
     "torchvision.transforms.v2._container": _transform_v2("Compose"),
     "torchvision.transforms.v2._transform": _transform_v2("Transform"),
-    "torchvision.io.image": _all(_functions("reader", "read_file"), _functions("decode", "decode_image", "decode_jpeg", "decode_png", "decode_webp")),
+    "torchvision.io.image": _all(
+        _functions("reader", "read_file"),
+        _functions("decode", "decode_image", "decode_jpeg", "decode_png", "decode_webp"),
+    ),
     "cv2": _functions("decode", "imread", "imdecode"),
     "torch.distributed": _ranks("buffers"),
     "torch.distributed.distributed_c10d": _ranks("work"),
@@ -412,7 +437,9 @@ PATCHES = {
     "torch.distributed.checkpoint.state_dict_saver": _names("checkpoint", "save", "async_save"),
     "torch.distributed.checkpoint.state_dict_loader": _names("checkpoint", "load"),
     "safetensors.torch": _all(_saves("save_file"), _names("checkpoint", "load_file")),
-    "numpy": _names("reader", "load", "save", "savez", "savez_compressed", "fromfile", "memmap", "loadtxt", "savetxt", "genfromtxt"),
+    "numpy": _names(
+        "reader", "load", "save", "savez", "savez_compressed", "fromfile", "memmap", "loadtxt", "savetxt", "genfromtxt"
+    ),
     "h5py._hl.dataset": _h5py_dataset,
     "h5py._hl.files": _h5py_file,
     "PIL.Image": _names("reader", "open"),
@@ -423,19 +450,33 @@ PATCHES = {
     "tensorflow.python.eager.polymorphic_function.polymorphic_function": _pipeline("tensorflow_function"),
     "tensorflow.python.eager.def_function": _pipeline("tensorflow_function"),
     "tensorflow.python.eager.backprop": _pipeline("tensorflow_gradients"),
-    "tensorflow.python.checkpoint.checkpoint": _methods("Checkpoint", "checkpoint", ("save", "restore", "write", "read"), "tf.Checkpoint"),
+    "tensorflow.python.checkpoint.checkpoint": _methods(
+        "Checkpoint", "checkpoint", ("save", "restore", "write", "read"), "tf.Checkpoint"
+    ),
     "torchdata.nodes.loader": _pipeline("torchdata_loader"),
     "torchdata.nodes.map": _pipeline("torchdata_workers"),
     "grain._src.python.data_loader": _pipeline("grain_loader"),
     "grain._src.python.dataset.dataset": _pipeline("grain_dataset"),
     "grain._src.python.dataset.transformations.prefetch": _pipeline("grain_threads"),
     "grain._src.python.dataset.transformations.process_prefetch": _pipeline("grain_workers"),
-    "grain._src.python.dataset.transformations.source": _methods("SourceMapDataset", "data_loader", ("__getitem__",), "grain.source"),
+    "grain._src.python.dataset.transformations.source": _methods(
+        "SourceMapDataset", "data_loader", ("__getitem__",), "grain.source"
+    ),
 }
 
 
 # Importing these takes seconds: start-up.
-STARTUP = ("torch", "tensorflow", "jax", "keras", "torchvision", "lightning", "pytorch_lightning", "transformers", "flax")
+STARTUP = (
+    "torch",
+    "tensorflow",
+    "jax",
+    "keras",
+    "torchvision",
+    "lightning",
+    "pytorch_lightning",
+    "transformers",
+    "flax",
+)
 
 
 def _startup(name):
@@ -484,7 +525,9 @@ class _Finder:
                 if ended is not None:
                     ended()
             self._timed.discard(name)
-            if self._waiting.pop(name, None) is not None:  # only now: programs also look for modules without importing them
+            if (
+                self._waiting.pop(name, None) is not None
+            ):  # only now: programs also look for modules without importing them
                 _change(name, patch, module)
 
         try:

@@ -1,12 +1,15 @@
 """Input pipelines of which nobody says who made which batch: tf.data, Grain and torchdata's nodes.
 
-tf.data works in threads of its own, whose calls are in the trace and whose computing is not: a wait says how much CPU time the process used during it
-(`cpu_ns`), which is theirs, as the program waits, and how much its other threads used since the wait before (`between_ns`). Grain's threads and worker processes are Python: an element that a thread reads ahead is
-`grain.element`, what a worker process makes is `fetch`, in the order in which the program gets them. Threads and processes of torchdata's nodes tell what they map
-one by one, too (`torchdata.element`).
+tf.data works in threads of its own, whose calls are in the trace and whose computing is not: a wait says how much CPU
+time the process used during it (`cpu_ns`), which is theirs, as the program waits, and how much its other threads used
+since the wait before (`between_ns`). Grain's threads and worker processes are Python: an element that a thread reads
+ahead is `grain.element`, what a worker process makes is `fetch`, in the order in which the program gets them. Threads
+and processes of torchdata's nodes tell what they map one by one, too (`torchdata.element`).
 
-What must stay true is that of torch_loader.py: names, arguments and exceptions are the original's, and what a version does not have is left alone.
+What must stay true is that of torch_loader.py: names, arguments and exceptions are the original's, and what a version
+does not have is left alone.
 """
+
 import functools
 import threading
 from time import process_time_ns, thread_time_ns
@@ -29,7 +32,9 @@ def _waiting(original, label):
                 span("data_loader", label + ".next", begin)
         used, own, name = process_time_ns(), thread_time_ns(), label + ".next"
         last = getattr(_here, "last", None)
-        said = {} if last is None else {"between_ns": max(used - own - last, 0)}  # by other threads, since the last wait
+        said = (
+            {} if last is None else {"between_ns": max(used - own - last, 0)}
+        )  # by other threads, since the last wait
         _here.inside, begun = True, cpu.begin()
         try:
             return original(self, *args, **kwargs)
@@ -50,7 +55,8 @@ def _waiting(original, label):
 
 
 def tensorflow(module, put):
-    """tensorflow.python.data.ops.iterator_ops: eagerly a wait, in a graph that is being built something to put stamps around."""
+    """tensorflow.python.data.ops.iterator_ops: eagerly a wait, in a graph that is being built something to put stamps
+    around."""
     owner = getattr(module, "OwnedIterator", None)
     eager = getattr(getattr(module, "context", None), "executing_eagerly", lambda: True)
 
@@ -71,10 +77,12 @@ def tensorflow(module, put):
 
 
 def tensorflow_function(module, put):
+    """tf.function: see compiled_waits.py."""
     compiled_waits.function(module, put)
 
 
 def tensorflow_gradients(module, put):
+    """tf.GradientTape: see compiled_waits.py."""
     compiled_waits.gradients(module, put)
 
 
@@ -86,7 +94,8 @@ def torchdata_loader(module, put):
 
 
 def torchdata_workers(module, put):
-    """torchdata.nodes.map, or what it imports: the loop of a worker, a thread or a process, calls a function of the program's for each item."""
+    """torchdata.nodes.map, or what it imports: the loop of a worker, a thread or a process, calls a function of the
+    program's for each item."""
     original = getattr(module, "_apply_udf", None)
     code = getattr(original, "__code__", None)
     names = code.co_varnames[: code.co_argcount] if code else ()
@@ -142,7 +151,8 @@ def grain_dataset(module, put):
 
 
 def grain_threads(module, put):
-    """grain ... prefetch: _getitem runs in a thread of the pool, or in the program's own where nothing is read ahead."""
+    """grain ... prefetch: _getitem runs in a thread of the pool, or in the program's own where nothing is read
+    ahead."""
     original = getattr(module, "_getitem", None)
     if original is None:
         return

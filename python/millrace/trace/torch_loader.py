@@ -1,16 +1,19 @@
 """PyTorch's DataLoader, instrumented so that a wait can be matched with the work it waited for.
 
-Main process: `DataLoader.next` is the wait for a batch, with batch, epoch and loader; `DataLoader.end` the call that ends an epoch, `DataLoader.iter` the
-start of one (workers are started in it). Workers: `fetch` is the work for a batch, with the same numbers and the worker's; inside it are the items of the
-data set and `collate`.
+Main process: `DataLoader.next` is the wait for a batch, with batch, epoch and loader; `DataLoader.end` the call that
+ends an epoch, `DataLoader.iter` the start of one (workers are started in it). Workers: `fetch` is the work for a
+batch, with the same numbers and the worker's; inside it are the items of the data set and `collate`.
 
-How numbers reach the workers. A worker is told its loader and epoch by multiprocessing's own configuration of a process, which its children inherit
-however they are started (fork, spawn, forkserver): an entry of plain numbers, so that a worker that is not instrumented works as ever. The batch comes with the index: the queue of indices is wrapped in the worker, where a message is (batch, indices), and one of another kind
-says that an epoch of persistent workers begins. Numbers are kept by thread: a worker may be one.
+How numbers reach the workers. A worker is told its loader and epoch by multiprocessing's own configuration of a
+process, which its children inherit however they are started (fork, spawn, forkserver): an entry of plain numbers, so
+that a worker that is not instrumented works as ever. The batch comes with the index: the queue of indices is wrapped
+in the worker, where a message is (batch, indices), and one of another kind says that an epoch of persistent workers
+begins. Numbers are kept by thread: a worker may be one.
 
-What must stay true: every class keeps its name, every method its arguments and its exceptions; a name that a version of PyTorch does not have is left
-alone; nothing here may fail where the original would not.
+What must stay true: every class keeps its name, every method its arguments and its exceptions; a name that a version
+of PyTorch does not have is left alone; nothing here may fail where the original would not.
 """
+
 import functools
 import itertools
 import multiprocessing.process
@@ -75,7 +78,11 @@ def _of_next(original):
         if not begin or args is None or getattr(_here, "inside", False):
             return original(self)
         _here.inside = True  # a class whose __next__ calls its parent's waits once
-        _here.args = {"batch": args["batch"], "epoch": args["epoch"], "loader": args["loader"]}  # for its own fetch, without workers
+        _here.args = {
+            "batch": args["batch"],
+            "epoch": args["epoch"],
+            "loader": args["loader"],
+        }  # for its own fetch, without workers
         idle = accelerator.begin()
         try:
             batch = original(self)
@@ -95,8 +102,8 @@ def _of_next(original):
 
 
 def _served(iterator, batch):
-    """The number under which workers know what has just come: a data set that ends early in one of them leaves numbers out, and in_order=False gives
-    them as they come."""
+    """The number under which workers know what has just come: a data set that ends early in one of them leaves numbers
+    out, and in_order=False gives them as they come."""
     if not getattr(iterator, "_in_order", True):
         return getattr(iterator, "_millrace_got", batch)
     following = getattr(iterator, "_rcvd_idx", None)
@@ -131,7 +138,8 @@ def _waited(iterator, args, begin, idle, batch):
 
 
 def _config():
-    """What the processes started from here on inherit, by whatever way they are started; {} where there is nothing like it."""
+    """What the processes started from here on inherit, by whatever way they are started; {} where there is nothing
+    like it."""
     try:
         return multiprocessing.process.current_process()._config
     except Exception:
@@ -178,7 +186,12 @@ def _of_iter(original):
         begin = now()
         iterator = original(self)
         said = getattr(iterator, "_millrace", None)
-        span("data_loader", "DataLoader.iter", begin, said and {k: said[k] for k in ("epoch", "loader", "workers", "prefetch")})
+        span(
+            "data_loader",
+            "DataLoader.iter",
+            begin,
+            said and {k: said[k] for k in ("epoch", "loader", "workers", "prefetch")},
+        )
         return iterator
 
     return __iter__
@@ -245,7 +258,7 @@ def worker(module, put):
     """torch.utils.data._utils.worker: whatever its arguments are called in this version."""
     original = getattr(module, "_worker_loop", None)
     code = getattr(original, "__code__", None)
-    names = code.co_varnames[:code.co_argcount] if code else ()
+    names = code.co_varnames[: code.co_argcount] if code else ()
     if not {"index_queue", "data_queue", "worker_id"} <= set(names):
         return
     indices, results, number = (names.index(n) for n in ("index_queue", "data_queue", "worker_id"))
@@ -338,7 +351,8 @@ class _Items:
 
 
 def pin_memory(module, put):
-    """torch.utils.data._utils.pin_memory: copies into memory that the device can read; it calls itself for the parts of a batch."""
+    """torch.utils.data._utils.pin_memory: copies into memory that the device can read; it calls itself for the parts
+    of a batch."""
     original = getattr(module, "pin_memory", None)
     if original is None:
         return

@@ -1,11 +1,19 @@
-"""Loaded by every Python that runs under `millrace trace`: instruments libraries as they are imported. Another sitecustomize further down the path still
-runs, and finds this module in its place. The folder of this file leaves sys.path again; that of the package comes last there, so that a program's own
-modules are found first. A Python 2 that a program starts inherits the path, and only runs its own sitecustomize."""
+"""Loaded by every Python that runs under `millrace trace`: instruments libraries as they are imported. Another
+sitecustomize further down the path still runs, and finds this module in its place. The folder of this file leaves
+sys.path again; that of the package comes last there, so that a program's own modules are found first. A Python 2 that
+a program starts inherits the path, and only runs its own sitecustomize."""
+
 import os
 import sys
 
 _here = os.path.dirname(os.path.abspath(__file__))
-_on = os.environ.get("MILLRACE_TRACE_PYTHON", "1").lower() not in ("0", "false", "no", "off", "") and sys.version_info >= (3, 8)
+_on = os.environ.get("MILLRACE_TRACE_PYTHON", "1").lower() not in (
+    "0",
+    "false",
+    "no",
+    "off",
+    "",
+) and sys.version_info >= (3, 8)
 sys.path[:] = [p for p in sys.path if os.path.abspath(p or ".") != _here]
 
 if _on:

@@ -1,0 +1,150 @@
+"""The modes of millrace.torch.DataLoader in which Python code of the program makes samples, or a part of them."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch.utils.data import BatchSampler
+from torch.utils.data import DataLoader as TorchLoader
+
+from . import _called
+from ._delivery import moved
+from ._mode import Mode, Plan
+from ._native import check_unchanged
+from ._options import Options
+from ._order import Order
+from ._pictures import Parts
+from ._sources import Source
+from ._split import Split
+from ._warn import warn
+
+_NATIVE_ONLY = ("uint8_transfer", "fast", "channels_last", "structure")  # options without effect here
+
+
+def _torch_loader(options: Options, dataset: Any, **batching: Any) -> TorchLoader:
+    more: dict[str, Any] = {}
+    if options.num_workers:
+        more = dict(
+            prefetch_factor=options.prefetch_factor or 2,
+            multiprocessing_context=options.multiprocessing_context,
+            persistent_workers=options.persistent_workers,
+        )
+    return TorchLoader(
+        dataset,
+        num_workers=options.num_workers,
+        collate_fn=_called.Telling(options.collate_fn) if options.skips else options.collate_fn,
+        pin_memory=options.pin_memory,
+        timeout=options.timeout,
+        worker_init_fn=options.worker_init_fn,
+        **more,
+        **batching,
+    )
+
+
+def _warn_fallback(options: Options, reason: str, rest: "list[Any] | None" = None) -> None:
+    """Once, when the loader is made: what runs in Python, where, and why. rest: transforms that are not native."""
+    what = "falling back to the Python dataset"
+    if rest is not None:
+        names = ", ".join(type(t).__name__ for t in rest)
+        python = (
+            f"{names} {'runs' if len(rest) == 1 else 'run'} in Python" if rest else "batches are collated in Python"
+        )
+        what = f"reading, decoding and the first transforms are native; {python}"
+    unused = [name for name in _NATIVE_ONLY if getattr(options, name)]
+    unused += ["variable"] if options.variable != "list" else []
+    ignored = f"; without effect then: {', '.join(unused)}" if unused else ""
+    warn(f"millrace.torch: {what} ({options.where()}): {reason}{ignored}")
+
+
+def _check_decode(options: Options, reason: str) -> None:
+    if options.decode != "cpu":
+        raise NotImplementedError(f"decode='{options.decode}' is not possible here: {reason}")
+
+
+class Called(Mode):
+    """Our order and state over torch's worker processes, or threads of this process. `split`: the source whose samples
+    the native loader reads and decodes, and the transforms that are left for Python."""
+
+    def __init__(
+        self,
+        options: Options,
+        dataset: Any,
+        order: Order,
+        seed: int,
+        reason: str,
+        split: tuple[Source, Parts] | None,
+    ) -> None:
+        super().__init__(options, reason)
+        _check_decode(options, reason)
+        _warn_fallback(options, reason, split[1].rest if split is not None else None)
+        self._order, self._split, self._dataset = order, split, dataset
+        self._caller: _called.Processes | _called.Threads | None = None  # made when an epoch begins
+        self._in_processes: Any = dataset  # what worker processes get
+        if split is not None:
+            self._in_processes = Split(*split, seed, alone=not options.num_workers, skip=options.skips)
+        elif options.skips:
+            self._in_processes = _called.Skipping(dataset)
+
+    @property
+    def classes(self) -> list[str] | None:
+        return self._split[0].classes if self._split is not None else None
+
+    def check_unchanged(self) -> None:
+        if self._split is not None:
+            check_unchanged(self._split[0])
+
+    def _make_caller(self) -> "_called.Processes | _called.Threads":
+        options = self._options
+        if options.workers == "processes":
+            return _called.Processes(partial(_torch_loader, options, self._in_processes))
+        collate: Any = options.collate_fn or torch.utils.data.default_collate
+        if options.skips:
+            collate = _called.Telling(collate)
+        threads = max(1, options.num_workers)
+        return _called.Threads(
+            self._dataset, threads, options.ahead + 1, collate, options.worker_init_fn, options.skips
+        )
+
+    def epoch(self, plan: Plan) -> Iterator[Any]:
+        size, batches = self._options.batch_size, self._order.batches
+        if size and type(self._order.batch_sampler) is BatchSampler:  # which may be what other ranks have left
+            batches = [list(plan.indices[i : i + size]) for i in range(0, len(plan.indices), size)]
+        states = self._order.start_states
+        return self._deliver(plan.epoch, batches[plan.first :], states[0] if states else None)
+
+    def _deliver(self, epoch: int, batches: list[list[int]], start: torch.Tensor | None) -> Iterator[Any]:
+        if self._caller is None:
+            self._caller = self._make_caller()
+        wanted: list[Any] = batches
+        if self._split is not None:
+            wanted = [[(epoch, i) for i in batch] for batch in batches]
+        for item in self._caller.epoch(wanted, start):
+            if self._options.skips:
+                item, bad = item
+                self._bad += bad
+            yield moved(item, self._options)
+
+    def describe(self) -> str:
+        part = "native in part, " if self._split is not None else ""
+        return f"{part}Python dataset ({self._options.where()}): {self.reason}"
+
+
+class Plain(Mode):
+    """torch's own loader as it is. There is no order of ours, and so no position to save."""
+
+    def __init__(self, options: Options, dataset: Any, reason: str, **batching: Any) -> None:
+        super().__init__(options, reason)
+        _check_decode(options, reason)
+        _warn_fallback(options, reason)
+        if options.skips:
+            raise NotImplementedError(f"on_error='skip' is not possible here: {reason}")
+        self.loader = _torch_loader(options, dataset, generator=options.generator, **batching)
+
+    def batches(self) -> Iterator[Any]:
+        """Of one epoch."""
+        for item in self.loader:
+            yield moved(item, self._options)
+
+    def describe(self) -> str:
+        return f"Python dataset ({self._options.where()}): {self.reason}"

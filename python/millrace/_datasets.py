@@ -1,0 +1,212 @@
+"""Data sets of torch, torchvision and timm that millrace.torch.DataLoader reads natively, as sources and what becomes
+of their pictures. The chain of transforms is parsed once, before files are looked at."""
+
+import os
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils.data import ConcatDataset, Dataset, Subset
+
+from . import _core, _pictures
+from ._pictures import NotNative, Parts, split_transform
+from ._sources import Source, folder_source
+
+NO_PICTURES = Parts(None, [], "tensor", "")  # samples are delivered as they are stored
+
+
+class Tokens(Dataset):
+    """A file of token numbers, one behind the other, cut into samples of `length` tokens: (tokens, the tokens one
+    later), both int64. With targets=False a sample is the tokens alone.
+
+    path    a file of little-endian numbers without a header, as nanoGPT, llm.c or litgpt's preparation write them
+    dtype   "uint16" or "uint32"
+    step    where the next sample begins, in tokens (`length`: none is in two samples)
+
+    millrace.torch.DataLoader reads it natively; every other loader can read it, too.
+    """
+
+    def __init__(
+        self,
+        path: "str | os.PathLike[str]",
+        length: int,
+        dtype: str = "uint16",
+        step: int | None = None,
+        targets: bool = True,
+    ) -> None:
+        if dtype not in ("uint16", "uint32"):
+            raise ValueError(f"dtype is 'uint16' or 'uint32', not '{dtype}'")
+        if length < 1 or (step is not None and step < 1):
+            raise ValueError("length and step must be at least 1")
+        self.path, self.length, self.dtype, self.targets = os.path.abspath(os.fspath(path)), length, dtype, targets
+        self.step = step if step is not None else length
+        self.item = 2 if dtype == "uint16" else 4
+        have = os.stat(self.path).st_size
+        if have % self.item:
+            raise ValueError(f"'{self.path}' has {have} bytes, which are no whole number of {dtype}")
+        self.tokens = have // self.item
+        want = length + (1 if targets else 0)
+        if self.tokens < want:
+            raise ValueError(f"'{self.path}' has {self.tokens} tokens, less than one sample of {want}")
+        self.n = (self.tokens - want) // self.step + 1
+
+    def __len__(self) -> int:
+        return self.n
+
+    def _bytes(self) -> int:
+        return (self.length + (1 if self.targets else 0)) * self.item
+
+    def __getitem__(self, index: int) -> Any:
+        if not -self.n <= index < self.n:
+            raise IndexError(f"sample {index} of {self.n}")
+        with open(self.path, "rb", buffering=0) as f:
+            raw = os.pread(f.fileno(), self._bytes(), index % self.n * self.step * self.item)
+        if len(raw) != self._bytes():
+            raise _core.DataError(f"'{self.path}' is shorter than it was")
+        one = self.unpack(torch.frombuffer(bytearray(raw), dtype=torch.uint8).view(1, -1))
+        return tuple(t[0] for t in one) if self.targets else one[0]
+
+    def unpack(self, data: torch.Tensor) -> Any:
+        """The bytes of a batch as tokens. Signed views with the sign taken off: every version and device of torch has
+        them."""
+        signed, mask = (torch.int16, 0xFFFF) if self.item == 2 else (torch.int32, 0xFFFFFFFF)
+        tokens = data.view(signed).to(torch.int64).bitwise_and_(mask)
+        return [tokens[:, :-1], tokens[:, 1:]] if self.targets else tokens
+
+    def source(self) -> Source:
+        """The file as the native loader reads it."""
+        fd = _pictures.unnamed(lambda path: _core.index_records(self.path, self._bytes(), self.step * self.item, path))
+        out = Source(fd, self.n)
+        out.unpack = self.unpack
+        return out
+
+
+class _Listing(NamedTuple):
+    """Files of a picture data set and what becomes of them."""
+
+    root: str
+    samples: list[tuple[str, int]]
+    classes: list[str]
+    parts: Parts
+    seen: list[tuple[Any, Any]]
+
+
+def path_dataset(path: str, transform: Any) -> tuple[Source, Parts]:
+    """Source of a path, and what becomes of its samples; NotNative: why they cannot be read natively."""
+    parts = split_transform(transform)  # before files are looked at
+    path = os.path.abspath(os.path.expanduser(path))
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"no such data set: '{path}'")
+    if os.path.isfile(path) and path.endswith(".bin"):
+        raise ValueError(f"'{path}' is a plain file: for token numbers pass millrace.torch.Tokens('{path}', length)")
+    if _pictures.find_manifest(path):
+        source = Source(path)
+        _ = source.n  # reads the manifest: what is wrong with it is an error now
+    else:
+        classes, samples = _pictures.list_folder(path)
+        source = folder_source(path, samples, classes)
+    return source, parts if transform is not None or source.classes else NO_PICTURES
+
+
+def dataset_source(dataset: Any) -> tuple[Source, Parts]:
+    """Source of a data set, and what becomes of its samples; NotNative: why they cannot be read natively."""
+    tokens, picks = _tokens_of(dataset)
+    if tokens is not None:
+        source = tokens.source()
+        if picks is not None:
+            source.pick(picks)
+        return source, NO_PICTURES
+    listing = _listing(dataset)
+    source = folder_source(listing.root, listing.samples, listing.classes)
+    source.seen = listing.seen
+    return source, listing.parts
+
+
+def _tokens_of(dataset: Any) -> tuple[Tokens | None, list[int] | None]:
+    """Tokens inside Subsets, and which samples of them."""
+    if type(dataset) is Tokens:
+        return dataset, None
+    if not _is(dataset, Subset):
+        return None, None
+    inner, picks = _tokens_of(dataset.dataset)
+    return inner, [int(i) if picks is None else picks[i] for i in dataset.indices] if inner is not None else None
+
+
+def _getter(dataset: Any) -> Any:
+    """The function by which its class gets an item."""
+    kind: Any = type(dataset)
+    return kind.__getitem__
+
+
+def _is(dataset: Any, kind: Any) -> bool:
+    """One of these, with this class's own way to get an item."""
+    return isinstance(dataset, kind) and _getter(dataset) is kind.__getitem__
+
+
+def _listing(dataset: Any) -> _Listing:
+    if _is(dataset, Subset):
+        inner = _listing(dataset.dataset)
+        return inner._replace(samples=[inner.samples[i] for i in dataset.indices])
+    if _is(dataset, ConcatDataset):
+        return _joined([_listing(part) for part in dataset.datasets])
+    return _folder_listing(dataset)
+
+
+def _joined(parts: list[_Listing]) -> _Listing:
+    first = parts[0].parts
+    if any(
+        p.parts.parameters != first.parameters or [id(t) for t in p.parts.rest] != [id(t) for t in first.rest]
+        for p in parts
+    ):
+        raise NotNative("the parts of a ConcatDataset have different transforms")
+    root = os.path.commonpath([os.path.abspath(os.path.expanduser(part.root)) for part in parts])
+    classes = parts[0].classes if all(part.classes == parts[0].classes for part in parts) else []
+    return _Listing(
+        root,
+        [s for part in parts for s in part.samples],
+        classes,
+        first,
+        [one for part in parts for one in part.seen],
+    )
+
+
+def _timm_listing(dataset: Any, base: Any) -> _Listing:
+    """timm's ImageDataset over a folder of class folders."""
+    reader = dataset.reader
+    if _getter(dataset) is not base.__getitem__ or type(reader).__name__ != "ReaderImageFolder":
+        raise NotNative(
+            f"class '{type(dataset).__name__}' with a reader '{type(reader).__name__}' is read by its own code"
+        )
+    if (
+        dataset.target_transform is not None
+        or dataset.load_bytes
+        or getattr(dataset, "additional_features", None)
+        or dataset.input_img_mode != "RGB"
+    ):
+        raise NotNative("the data set has a target_transform, or gives something else than RGB pictures and labels")
+    if dataset.transform is None:
+        raise NotNative("the data set has no transform")
+    parts = split_transform(dataset.transform)
+    names = sorted(reader.class_to_idx, key=reader.class_to_idx.get) if reader.class_to_idx else []
+    return _Listing(os.fspath(reader.root), reader.samples, names, parts, [(dataset, dataset.transform)])
+
+
+def _folder_listing(dataset: Any) -> _Listing:
+    timm = [c for c in type(dataset).__mro__ if c.__name__ == "ImageDataset" and c.__module__ == "timm.data.dataset"]
+    if timm:
+        return _timm_listing(dataset, timm[0])
+    bases = {c.__name__: c for c in type(dataset).__mro__ if c.__module__.startswith("torchvision.datasets")}
+    base: Any = bases.get("DatasetFolder")
+    if base is None:
+        raise NotNative(f"a data set of class '{type(dataset).__name__}' is read by its own code")
+    if _getter(dataset) is not base.__getitem__:
+        raise NotNative(f"class '{type(dataset).__name__}' has a __getitem__ of its own")
+    import torchvision
+
+    if dataset.loader is not torchvision.datasets.folder.default_loader:
+        raise NotNative("the data set has a loader function of its own")
+    if dataset.target_transform is not None:
+        raise NotNative("the data set has a target_transform")
+    if dataset.transform is None:
+        raise NotNative("the data set has no transform")
+    parts = split_transform(dataset.transform)  # before files are looked at
+    return _Listing(os.fspath(dataset.root), dataset.samples, dataset.classes, parts, [(dataset, dataset.transform)])

@@ -1,0 +1,129 @@
+"""What the modes of millrace.torch.DataLoader have in common, and the iterator that a program holds.
+
+Native   everything in C threads (_native.py); Tiered: with stored bytes kept from epoch to epoch
+Called   the data set's Python code makes samples, or the last part of them (_calling.py)
+Plain    torch's own loader as it is: an IterableDataset, a sampler without a length, no batches (_calling.py)
+"""
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from ._options import Options
+from ._position import Epoch, Position
+from ._warn import warn
+from ._watch import Watch
+
+
+class Plan(NamedTuple):
+    """An epoch that is to begin."""
+
+    epoch: int  # its number: of crops and flips
+    indices: Sequence[int]  # the samples of this rank, batch after batch
+    first: int  # batches of them that were delivered before
+    n_batches: int
+    start: int  # with tiers: samples that other numbers of ranks have read together
+    peek: Callable[[], list[int] | None]  # what the epoch behind it will probably be
+
+
+class Mode:
+    """How the batches of a loader are made."""
+
+    native = False
+
+    def __init__(self, options: Options, reason: str | None) -> None:
+        self._options, self.reason = options, reason
+        self._bad: list[str] = []  # why samples that no native loader counts were left out
+        self._has_warned = False
+
+    @property
+    def classes(self) -> list[str] | None:
+        """Names of the classes, where the mode has them."""
+        return None
+
+    @property
+    def skipped(self) -> int:
+        """Samples left out so far."""
+        return len(self._bad)
+
+    def first_skipped(self) -> str:
+        """Why the first sample was left out."""
+        return self._bad[0]
+
+    def check_unchanged(self) -> None:
+        """RuntimeError where a data set has another transform than it had."""
+
+    def epoch(self, plan: Plan) -> Iterator[Any]:
+        """The batches of an epoch. It may have close(), which ends it early."""
+        raise NotImplementedError
+
+    def delivered(self, batches: Iterator[Any], count: int) -> None:
+        """So many batches of this epoch are the program's."""
+        if self._options.skips and not self._has_warned and self.skipped:
+            self._has_warned = True
+            warn(f"millrace.torch: samples that cannot be decoded are left out; the first one: {self.first_skipped()}")
+
+    def counters(self) -> dict[str, Any]:
+        """Of all native loaders of this object together; {} without any."""
+        return {}
+
+    def stats(self) -> dict[str, Any]:
+        """What this mode adds to the loader's statistics."""
+        return {"reason": self.reason}
+
+    def describe(self) -> str:
+        """For repr()."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Ends the threads and frees the memory, but for batches that are still in use."""
+
+
+class Iteration:
+    """Batches of one epoch, as the program iterates over them."""
+
+    def __init__(
+        self,
+        batches: "Iterator[Any] | Generator[Any, None, None]",
+        mode: Mode,
+        epoch: Epoch,
+        position: Position,
+        watch: Watch,
+        n_batches: int | None,
+    ) -> None:
+        self._batches: Any = batches  # None: it is over
+        self._mode, self._epoch, self._position, self._watch = mode, epoch, position, watch
+        self._n_batches = n_batches
+
+    def __iter__(self) -> "Iteration":
+        return self
+
+    def __len__(self) -> int:
+        if self._n_batches is None:
+            raise TypeError("the length of this iteration is not known")
+        return self._n_batches - self._epoch.delivered
+
+    def _finish(self) -> None:
+        batches, self._batches = self._batches, None
+        if hasattr(batches, "close"):
+            batches.close()
+
+    def __next__(self) -> Any:
+        batches = self._batches
+        if batches is None:
+            raise StopIteration
+        begin = perf_counter()
+        try:
+            item = next(batches)
+        except StopIteration:
+            self._position.end(self._epoch)
+            self._finish()
+            raise
+        except BaseException:
+            self._finish()
+            raise
+        now = perf_counter()
+        self._watch.add(now - begin, now, self._mode.counters)
+        self._position.deliver(self._epoch)
+        self._mode.delivered(batches, self._epoch.delivered)
+        return item

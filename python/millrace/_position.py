@@ -1,0 +1,125 @@
+"""The position of a loader: the one place that counts batches.
+
+Everything else that needs the count is given it from here: the sampler's tail (`_order.Tail`), the state that a program
+saves, the statistics. The native loader counts for itself, too, but runs ahead: batches are staged for a device or
+made in a thread before the program has them.
+
+N1  `Epoch.delivered` is the number of batches of the epoch that the program has, and changes in `Position.deliver`
+    alone.
+N2  Each iteration has its own Epoch. `Position.running` is the one that delivered last, None between epochs.
+N3  A loaded state (`resume`) is kept as it is until an iteration begins with it: saving it again gives the same state.
+"""
+
+from typing import Any
+
+from ._order import Order, Tail
+
+STATE_VERSION = 1
+State = dict[str, Any]
+
+
+class Epoch:
+    """An epoch that one iteration goes through."""
+
+    def __init__(self, first: int, tail: Tail | None) -> None:
+        self.delivered = first
+        self._tail = tail
+        self._inform(first)
+
+    def _inform(self, batches: int) -> None:
+        if self._tail is not None:
+            self._tail.delivered(batches)
+
+    def deliver(self) -> None:
+        """One more batch is the program's."""
+        self.delivered += 1
+        self._inform(self.delivered)
+
+    def end(self) -> None:
+        """The program asked for a batch behind the last one."""
+        self._inform(self.delivered + 1)
+
+
+class Position:
+    """Where a loader is, over its epochs."""
+
+    def __init__(self) -> None:
+        self.epoch = 0  # the number of the running epoch, or of the next one
+        self.running: Epoch | None = None
+        self.resume: State | None = None
+        self.chain: list[tuple[int, int]] = []  # of the running epoch: see Order.rest
+        self.start = 0  # samples of it that other numbers of ranks have read together
+
+    @property
+    def batch(self) -> int:
+        """Batches of the running epoch that the program has; 0 between epochs."""
+        if self.resume is not None:
+            return int(self.resume["batch"])
+        return self.running.delivered if self.running is not None else 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next iteration is that of this epoch."""
+        if self.resume is not None and self.resume["epoch"] != epoch:
+            self.resume = None
+        self.epoch, self.running = epoch, None
+
+    def take_resume(self, n_batches: int) -> State | None:
+        """An iteration begins: the state that it begins with. An epoch whose batches were all delivered to a program
+        that did not ask for its end (zip) is over."""
+        resume, self.resume = self.resume, None
+        self.chain, self.start = [], 0
+        if resume is not None:
+            self.epoch = resume["epoch"]
+        elif self.running is not None and self.running.delivered >= n_batches:
+            self._next()
+        return resume
+
+    def begin(self, first: int, tail: Tail | None) -> Epoch:
+        """The epoch of an iteration; `first` of its batches were delivered before."""
+        self.running = Epoch(first, tail)
+        return self.running
+
+    def deliver(self, epoch: Epoch) -> None:
+        """A batch of this iteration's epoch is the program's."""
+        epoch.deliver()
+        if self.running is not None:
+            self.running = epoch
+
+    def end(self, epoch: Epoch) -> None:
+        """This iteration came to its end."""
+        epoch.end()
+        self._next()
+
+    def _next(self) -> None:
+        self.running = None
+        self.epoch += 1
+
+    def state(self, order: Order, batch_size: int | None, samples: int | None, seed: int) -> State:
+        """What a program saves: enough to continue behind the last batch that was delivered."""
+        if self.resume is not None:
+            return dict(self.resume)
+        inside = self.running is not None
+        return {
+            "version": STATE_VERSION,
+            "epoch": self.epoch,
+            "batch": self.batch,
+            "in_epoch": inside,
+            "chain": self.chain if inside else [],
+            "batch_size": batch_size,
+            "samples": samples,
+            "seed": seed,
+            "order": order.state() if inside else None,
+        }
+
+    def load(self, state: State, batch_size: int | None, samples: int, seed: int, world: int | None) -> None:
+        """The next iteration continues there. ValueError: the state is not of this run."""
+        if state.get("version") != STATE_VERSION:
+            raise ValueError(f"this state is of version {state.get('version')}, not {STATE_VERSION}")
+        for key, here in (("samples", samples), ("seed", seed)):
+            if state[key] != here:
+                raise ValueError(f"this state is of another run: {key} {state[key]}, here {here}")
+        other = state["in_epoch"] and state["order"].get("world") not in (None, world)
+        if state["in_epoch"] and state["batch_size"] != batch_size and not other:
+            raise ValueError(f"this state is of another run: batch_size {state['batch_size']}, here {batch_size}")
+        self.epoch, self.running = state["epoch"], None
+        self.resume = state if state["in_epoch"] else None

@@ -1,0 +1,238 @@
+/* Inside the advisor: what every rule gets, and how it answers.
+ *
+ * To add a rule: write `bool mr_rule_xy1(struct mr_advice *a, struct mr_draft *d)` in the rule_*.c of its subject, and
+ * give it a row in MR_RULES: id, the seconds it may claim, its condition in words. The function looks at the
+ * explanation only (a pure function, no clock, no files) and either
+ *   - fills the draft and returns true: title, fix, formula, saves (low, high), confidence; or
+ *   - returns mr_silent(a, "why"): every rule that does not fire says why, for `report --explain`.
+ * What happens to the draft then (advise.c) is the same for all rules: the impact gate, severity, order.
+ *
+ * A1 A rule claims at most the seconds of its pools: time that was lost to what it blames. Where nobody waited, the
+ *    finding is a note ("potential").
+ * A2 adds_s of all findings that share a pool sum up to no more than the pool.
+ * A3 What the trace cannot tell (NAN) never makes a rule fire. */
+#ifndef MR_ADVISE_ADVISE_INTERNAL_H
+#define MR_ADVISE_ADVISE_INTERNAL_H
+
+#include "advise/advise.h"
+
+#include <math.h>
+
+/* What a finding can give back: bits 0 to MR_STALL_CAUSE_COUNT - 1 are the causes of the data stall. */
+#define MR_POOL(cause) (1u << MR_STALL_##cause)
+enum {
+    MR_POOL_CHECKPOINT = 1u << MR_STALL_CAUSE_COUNT,
+    MR_POOL_BARRIER = MR_POOL_CHECKPOINT << 1,
+    MR_POOL_STARTUP = MR_POOL_BARRIER << 1,
+    MR_POOL_COMPUTE = MR_POOL_STARTUP << 1,   /* step-time inflation: nobody waits, steps take longer */
+    MR_POOL_CALL_READ = MR_POOL_COMPUTE << 1, /* counters: seconds of a rank in reads, ... */
+    MR_POOL_CALL_WRITE = MR_POOL_CALL_READ << 1,
+    MR_POOL_CALL_META = MR_POOL_CALL_WRITE << 1,
+    MR_POOL_EVALUATION = MR_POOL_CALL_META << 1, /* waits of evaluation */
+};
+#define MR_POOL_READ (MR_POOL(STORAGE) | MR_POOL(PAGE_CACHE) | MR_POOL(NETWORK) | MR_POOL(METADATA))
+#define MR_POOL_CPU (MR_POOL(DECODE) | MR_POOL(TRANSFORM) | MR_POOL(QUEUE))
+#define MR_POOL_STALL                                                                                                  \
+    (MR_POOL_READ | MR_POOL_CPU | MR_POOL(COPY) | MR_POOL(NOT_STARTED) | MR_POOL(WORKER) | MR_POOL(UNKNOWN))
+#define MR_POOL_CALLS (MR_POOL_CALL_READ | MR_POOL_CALL_WRITE | MR_POOL_CALL_META)
+#define MR_POOLS (MR_STALL_CAUSE_COUNT + 8)
+
+struct mr_draft {
+    struct mr_finding f;
+    uint32_t pools;
+    double weight; /* 0: 1. Between findings of like seconds: cheap and certain changes first */
+};
+
+struct mr_advice {
+    struct mr_explanation *x;
+    const struct mr_explain_facts *f;
+    double run_s; /* what severity is a share of: the training window, else the run */
+    double pool_s[MR_POOLS];
+    double waited_s, waited_share, waited_steady_share; /* for data: all; without the first step of the run */
+    double evaluation_s;                                /* of it: in steps of evaluation, whose loader is another one */
+    /* The rest, in training: all; reading; decode...; not started. Rules about the pipeline speak of these. */
+    double cause_s[MR_STALL_CAUSE_COUNT], steady_share, stall_s, stall_share, read_s, cpu_s, late_s;
+    double checkpoint_s, barrier_s, startup_s;
+    double steps; /* of training, of one rank */
+    double busy;  /* share of the workers' time with something to do; NAN */
+    bool starved; /* training waits for data 5 % of the time or more */
+    bool waits;   /* training and evaluation together do */
+    bool own;     /* our loader: all readers of a rank work on one batch */
+    const char *why;
+    bool failed; /* no memory */
+};
+
+#define MR_STARVED 0.05 /* share of the run from which waiting for data is a problem */
+
+struct mr_rule {
+    const char *id;
+    bool (*check)(struct mr_advice *a, struct mr_draft *d);
+    uint32_t pools;
+    const char *condition;
+};
+extern const struct mr_rule mr_rules[];
+extern const unsigned mr_rule_count;
+
+/* Text in the explanation's arena; "" and a->failed without memory. */
+const char *mr_say(struct mr_advice *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void mr_set_silence(struct mr_advice *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Why a rule does not fire; false, for `return mr_silent(...)`. */
+#define mr_silent(a, ...) (mr_set_silence(a, __VA_ARGS__), false)
+/* Shorter words for figures in sentences; text in the arena. */
+const char *mr_say_s(struct mr_advice *a, double seconds);
+const char *mr_say_bytes(struct mr_advice *a, double bytes);
+const char *mr_say_rate(struct mr_advice *a, double bytes_per_s); /* decimal: "40 MB/s", as storage is sold */
+const char *mr_say_share(struct mr_advice *a, double share);      /* "31 %" */
+const char *mr_say_count(struct mr_advice *a, double n);          /* "1,281,167" */
+
+static inline bool mr_known(double x)
+{
+    return isfinite(x);
+}
+static inline double mr_known_or(double x, double otherwise)
+{
+    return isfinite(x) ? x : otherwise;
+}
+static inline double mr_stall_s(const struct mr_advice *a, unsigned cause)
+{
+    return a->cause_s[cause];
+}
+double mr_pool_s(const struct mr_advice *a, uint32_t pools);
+/* Share of the run with I/O of a rank going on, stalling anybody or not. */
+double mr_io_share(const struct mr_advice *a);
+/* Waits for data, or hidden I/O that is worth a note. */
+bool mr_reads_matter(const struct mr_advice *a);
+
+/* ---- the loading pipeline (advise_pipeline.c) ---- */
+
+/* A rank's step as a function of how batches are prepared. */
+struct mr_pipeline {
+    double workers, ahead; /* 0 workers: the consumer loads; 0 ahead: loading starts when asked */
+    double read_s, cpu_s;  /* of one batch on one worker */
+    double compute_s;
+    double limit_s; /* a step is not shorter: storage at its limit; 0 none known */
+    double cpus;    /* of a rank; NAN unknown */
+    bool team;      /* all workers load one batch together */
+};
+struct mr_pipeline mr_pipeline_now(const struct mr_advice *a);
+bool mr_pipeline_known(const struct mr_pipeline *p);
+/* Stall of the whole run (one rank) with `p`, the filling of the pipeline at the beginning included. */
+double mr_pipeline_stall_s(const struct mr_advice *a, const struct mr_pipeline *p);
+/* What changing the run's own pipeline into `p` saves: the modelled share of the measured stall. */
+double mr_pipeline_saves_s(const struct mr_advice *a, const struct mr_pipeline *p);
+/* Workers beyond which nothing is gained: enough for the compute, the CPUs, the storage. */
+double mr_workers_wanted(const struct mr_advice *a, const struct mr_pipeline *p);
+double mr_ahead_wanted(const struct mr_advice *a, const struct mr_pipeline *p);
+/* Bytes per second that the storage has at most for the job; NAN unknown. */
+double mr_storage_limit(const struct mr_advice *a);
+/* The storage gives less than is asked for, and more readers do not get more. */
+bool mr_storage_is_limit(const struct mr_advice *a);
+
+/* How the change is made: snippets of our YAML, PyTorch, tf.data, and the command. */
+void mr_fix_loading(struct mr_advice *a, struct mr_draft *d, double workers, double ahead);
+const char *mr_try_run(struct mr_advice *a, const char *settings);
+
+/* ---- ranks that others wait for (rule_run.c) ---- */
+int mr_culprit_rank(const struct mr_advice *a, const struct mr_explain_culprit *c);
+unsigned mr_culprit_class(const struct mr_explain_culprit *c); /* enum mr_time_class: what it did longer than others */
+const char *mr_culprit_does(struct mr_advice *a, const struct mr_explain_culprit *c); /* in words */
+
+/* ---- after the rules ---- */
+int mr_advise_verdict(struct mr_advice *a); /* advise_verdict.c */
+
+/* id, function, pools, condition in words */
+#define MR_RULES(X)                                                                                                    \
+    X(PF1, mr_rule_pf1, MR_POOL_STALL,                                                                                 \
+      "waits for data over 5 % of the time, at most one batch ahead or readers idle while nobody "                     \
+      "had asked for the batch, and readers quick enough to keep up once they start earlier")                          \
+    X(PF2, mr_rule_pf2, MR_POOL(COPY), "copies to the accelerator take over 10 % of the waits for data")               \
+    X(TH1, mr_rule_th1, MR_POOL_STALL,                                                                                 \
+      "waits for data over 5 %, a good part for reads, readers busy, fewer of them than the "                          \
+      "storage and the CPUs allow")                                                                                    \
+    X(TH2, mr_rule_th2, MR_POOL_STALL,                                                                                 \
+      "waits for data over 5 %, a good part for decoding, workers busy, fewer of them than CPUs")                      \
+    X(TH3, mr_rule_th3, MR_POOL_READ,                                                                                  \
+      "more readers may help (TH1) and reads are below 1 MiB: size and number trade off")                              \
+    X(TH4, mr_rule_th4, MR_POOL_READ | MR_POOL(NOT_STARTED),                                                           \
+      "waits for reads, and more readers get less than 15 % more bytes: the storage is at its "                        \
+      "limit")                                                                                                         \
+    X(CPU1, mr_rule_cpu1, MR_POOL_CPU | MR_POOL(WORKER) | MR_POOL(NOT_STARTED),                                        \
+      "waits for decoding with all CPUs taken")                                                                        \
+    X(NB1, mr_rule_nb1, MR_POOL_COMPUTE, "CPUs over 90 % busy and most steps compute 20 % longer than the quick ones") \
+    X(IO1, mr_rule_io1, MR_POOL_READ,                                                                                  \
+      "the pipeline gets less than half of what the same readers get from the storage alone, with"                     \
+      " CPUs free")                                                                                                    \
+    X(HR1, mr_rule_hr1, 0, "the same run on storage that takes no time is slower than the accelerators ask for")       \
+    X(EV1, mr_rule_ev1, MR_POOL_EVALUATION, "evaluation waits for its data over 5 % of the time")                      \
+    X(EP1, mr_rule_ep1, MR_POOL_STALL, "the first step of an epoch takes over three times the usual")                  \
+    X(SZ1, mr_rule_sz1, MR_POOL(STORAGE) | MR_POOL(PAGE_CACHE) | MR_POOL(NETWORK),                                     \
+      "over half of the bytes in reads below 64 KiB that get less than a quarter of the rate of "                      \
+      "large ones")                                                                                                    \
+    X(SZ2, mr_rule_sz2, MR_POOL(STORAGE) | MR_POOL(NETWORK), "TFRecord files read with the default buffer of 256 KiB") \
+    X(MD1, mr_rule_md1, MR_POOL(METADATA),                                                                             \
+      "over 100 opens per 1,000 samples that take time, or open and stat at least 20 % of the "                        \
+      "waits for reads")                                                                                               \
+    X(MD2, mr_rule_md2, MR_POOL_READ | MR_POOL_STARTUP,                                                                \
+      "a file below 1 MiB read by over 10 calls below 4 KiB, less than half of them consecutive")                      \
+    X(FM1, mr_rule_fm1, MR_POOL_CPU, "text is parsed while data are loaded, over 30 % of the load")                    \
+    X(FM2, mr_rule_fm2, MR_POOL_STALL, "HDF5 or NPZ files, nothing read ahead (PF1)")                                  \
+    X(AMP1, mr_rule_amp1, MR_POOL_READ, "over 1.3 bytes read for each byte delivered")                                 \
+    X(EOF1, mr_rule_eof1, MR_POOL_READ, "more than one empty read per opened file")                                    \
+    X(RA1, mr_rule_ra1, MR_POOL(STORAGE), "small random reads on a device that reads far ahead")                       \
+    X(CA1, mr_rule_ca1, MR_POOL_READ,                                                                                  \
+      "a file of at most a tenth of the memory with a good part of the reads, read at least twice")                    \
+    X(CA2, mr_rule_ca2, MR_POOL_STALL,                                                                                 \
+      "what a node reads in an epoch fits into 80 % of its free memory, and comes from storage")                       \
+    X(CA3, mr_rule_ca3, MR_POOL_STALL,                                                                                 \
+      "what a node reads in an epoch fits into 90 % of its free local disk, and comes from shared"                     \
+      " storage")                                                                                                      \
+    X(CA4, mr_rule_ca4, MR_POOL_READ,                                                                                  \
+      "the data set fits into all nodes together, and shared storage is read more than once over")                     \
+    X(CA5, mr_rule_ca5, MR_POOL_READ, "the data set does not fit into all nodes together, and is read again")          \
+    X(ST1, mr_rule_st1, MR_POOL_READ, "Lustre, stripes at least four times as large as reads")                         \
+    X(ST2, mr_rule_st2, MR_POOL_READ, "Lustre, big files with one stripe, several readers")                            \
+    X(SH1, mr_rule_sh1, MR_POOL_READ, "sharding is configured, and all ranks read the same bytes")                     \
+    X(SH2, mr_rule_sh2, MR_POOL_READ, "all ranks read the same bytes in an epoch")                                     \
+    X(SH3, mr_rule_sh3, MR_POOL_READ, "samples are dealt to the ranks anew in every epoch, and reads cost time")       \
+    X(SH4, mr_rule_sh4, MR_POOL_READ,                                                                                  \
+      "one file has 80 % of the reads of several ranks, and waits for reads take over 5 %")                            \
+    X(SC1, mr_rule_sc1, MR_POOL_STALL, "waits grow with the number of ranks (several runs)")                           \
+    X(CK1, mr_rule_ck1, MR_POOL_CHECKPOINT,                                                                            \
+      "checkpoints block over 3 % of the time and are written slower than a local tier could")                         \
+    X(CK2, mr_rule_ck2, MR_POOL_CHECKPOINT, "checkpoints block over 3 % of the time, most of it writing")              \
+    X(CK4, mr_rule_ck4, MR_POOL_CHECKPOINT,                                                                            \
+      "checkpoints block over 3 % of the time and follow each other so fast that writing beside training would not be" \
+      " done in time")                                                                                                 \
+    X(CK3, mr_rule_ck3, MR_POOL_CHECKPOINT | MR_POOL_BARRIER, "rank 0 writes all checkpoints while the others wait")   \
+    X(TL1, mr_rule_tl1, MR_POOL_READ,                                                                                  \
+      "one read in a hundred takes over ten times the usual, and few steps make up the waits")                         \
+    X(TL2, mr_rule_tl2, MR_POOL_BARRIER, "the same rank is last in most steps")                                        \
+    X(VIS1, mr_rule_vis1, 0, "data files opened or mapped, of which hardly anything is read by calls in the trace")    \
+    X(CCH1, mr_rule_cch1, 0, "a benchmark run of which less than half came from the device")                           \
+    X(CLK1, mr_rule_clk1, 0, "clocks of hosts differ by more than a tenth of a step or 10 ms")                         \
+    X(TRC1, mr_rule_trc1, 0, "events were lost")                                                                       \
+    X(SZ3, mr_rule_sz3, MR_POOL_CALL_READ | MR_POOL_CALL_WRITE,                                                        \
+      "counters: requests below 32 KiB on the average, or half of them below 10 KB, several per open")                 \
+    X(ALN1, mr_rule_aln1, MR_POOL_CALL_READ | MR_POOL_CALL_WRITE,                                                      \
+      "counters: small requests of which 30 % or more are not aligned")                                                \
+    X(RND1, mr_rule_rnd1, MR_POOL_CALL_READ | MR_POOL_CALL_WRITE,                                                      \
+      "counters: under 70 % of the offsets ascend and under 30 % follow the one before")                               \
+    X(REP1, mr_rule_rep1, MR_POOL_CALL_READ, "counters: half of all bytes are read again by the same ranks")           \
+    X(MD3, mr_rule_md3, MR_POOL_CALLS,                                                                                 \
+      "counters: under 1 KiB per open, or metadata 20 % of the calls and 10 % of the run")                             \
+    X(FIL1, mr_rule_fil1, MR_POOL_CALLS, "counters: 32 or more processes with a file or more for each")                \
+    X(SYN1, mr_rule_syn1, MR_POOL_CALL_WRITE | MR_POOL_CALL_META, "counters: a sync for every second write or more")   \
+    X(IMB1, mr_rule_imb1, MR_POOL_CALL_READ | MR_POOL_CALL_WRITE,                                                      \
+      "counters: a rank with 1.5 times the mean bytes or more")                                                        \
+    X(OST1, mr_rule_ost1, MR_POOL_CALL_READ | MR_POOL_CALL_WRITE,                                                      \
+      "counters: a big shared file on one OST, or an OST with three times the mean bytes")                             \
+    X(LIB1, mr_rule_lib1, MR_POOL_CALL_READ | MR_POOL_CALL_WRITE, "counters: 30 % or more of the bytes through stdio") \
+    X(COL1, mr_rule_col1, MR_POOL_CALL_READ | MR_POOL_CALL_WRITE,                                                      \
+      "counters: a shared file by independent MPI-IO calls that are small, or interleaved by 32 ranks or more")        \
+    X(MPI1, mr_rule_mpi1, MR_POOL_CALL_READ | MR_POOL_CALL_WRITE, "counters: a file shared by processes without MPI-IO")
+
+#define MR_RULE_DECLARE(id, function, pools, condition) bool function(struct mr_advice *a, struct mr_draft *d);
+MR_RULES(MR_RULE_DECLARE)
+#undef MR_RULE_DECLARE
+
+#endif

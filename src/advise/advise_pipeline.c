@@ -1,0 +1,179 @@
+/* A model of how a rank's batches are prepared, and what other settings would give: workers side by side, batches
+ * ahead, CPUs and storage as limits.
+ *
+ *     nothing ahead         step = compute + load                (our loader: load / readers)
+ *     batches ahead         step = max(compute, load / min(workers, ahead), CPU per batch / CPUs, bytes / storage's
+ * limit)
+ *
+ * The measured stall stays the base of every prediction: the model only says which part of it goes away. */
+#include "conf/run_command.h"
+#include "base/common.h"
+#include "advise/advise_internal.h"
+
+#include <string.h>
+
+#define WORKERS_MOST 64 /* of one rank: more is no advice */
+#define AHEAD_MOST 64
+#define MARGIN 1.1 /* more capacity than the mean needs: batches differ */
+#define GROWS 1.15 /* so much more from more readers is more */
+#define ENOUGH 1.2 /* times what is asked for: such storage is not the limit */
+#define NEARLY 0.9
+
+static double batch_part(double part, double all, double other)
+{
+    return mr_known(part) ? part : mr_known(all) && mr_known(other) ? fmax(0, all - other) : NAN;
+}
+
+struct mr_pipeline mr_pipeline_now(const struct mr_advice *a)
+{
+    const struct mr_explain_facts *f = a->f;
+    double ranks = a->x->ranks ? (double)a->x->ranks : 1;
+    struct mr_pipeline p = {.team = a->own || f->team, .cpus = f->cpus_per_rank, .compute_s = f->compute_s};
+    p.workers = mr_known(f->workers) ? f->workers : f->has_workers ? (double)a->x->workers / ranks : NAN;
+    p.ahead = mr_known(f->prefetch) ? f->prefetch : p.workers > 0 ? 2 * p.workers : p.workers;
+    p.read_s = batch_part(f->batch_read_s, f->batch_load_s, f->batch_decode_s);
+    p.cpu_s = batch_part(f->batch_decode_s, f->batch_load_s, f->batch_read_s);
+    if (mr_known(f->batch_load_s) && !mr_known(p.read_s)) { /* the parts are not known: waits tell */
+        double share = a->read_s + a->cpu_s > 0 ? a->read_s / (a->read_s + a->cpu_s) : 0.5;
+        p.read_s = f->batch_load_s * share;
+        p.cpu_s = f->batch_load_s - p.read_s;
+    }
+    if (mr_storage_is_limit(a))
+        p.limit_s = f->demand_bytes_per_s * f->compute_s / mr_storage_limit(a);
+    return p;
+}
+
+bool mr_pipeline_known(const struct mr_pipeline *p)
+{
+    return mr_known(p->workers) && mr_known(p->ahead) && mr_known(p->read_s) && mr_known(p->cpu_s) &&
+           p->read_s + p->cpu_s > 0 && mr_known(p->compute_s);
+}
+
+/* CPU time of one batch's load. */
+static double batch_cpu_s(const struct mr_advice *a, const struct mr_pipeline *p)
+{
+    return mr_known(a->f->worker_cpu) ? (p->read_s + p->cpu_s) * fmin(a->f->worker_cpu, 1) : p->cpu_s;
+}
+
+static double step_of(const struct mr_advice *a, const struct mr_pipeline *p)
+{
+    double load = p->read_s + p->cpu_s;
+    if (p->workers < 1)
+        return fmax(p->compute_s + load, p->limit_s);
+    if (p->ahead < 1)
+        return fmax(p->compute_s + (p->team ? load / p->workers : load), p->limit_s);
+    double side_by_side = p->team ? p->workers : fmin(p->workers, p->ahead);
+    double step = fmax(fmax(p->compute_s, load / side_by_side), p->limit_s);
+    return p->cpus > 0 ? fmax(step, batch_cpu_s(a, p) / p->cpus) : step;
+}
+
+double mr_pipeline_stall_s(const struct mr_advice *a, const struct mr_pipeline *p)
+{
+    double load = p->read_s + p->cpu_s;
+    double fills = a->own ? 1 : fmax(1, mr_known_or(a->f->epochs, 1));
+    double first = p->team && p->workers >= 1 ? load / p->workers : load;
+    double each = fmax(0, step_of(a, p) - p->compute_s);
+    return fmin(fills, a->steps) * fmax(first, each) + fmax(0, a->steps - fills) * each;
+}
+
+double mr_pipeline_saves_s(const struct mr_advice *a, const struct mr_pipeline *p)
+{
+    struct mr_pipeline today = mr_pipeline_now(a);
+    double now = mr_pipeline_stall_s(a, &today), then = mr_pipeline_stall_s(a, p);
+    /* Workers that had to start: more of them start no sooner. */
+    double load = today.read_s + today.cpu_s, start = fmax(0, (double)a->x->first_ns / 1e9 - load);
+    double base = fmax(0, a->stall_s - start);
+    if (now > base && now > 0)
+        then *= base / now;
+    return fmax(0, base - then);
+}
+
+double mr_workers_wanted(const struct mr_advice *a, const struct mr_pipeline *p)
+{
+    double load = p->read_s + p->cpu_s, cpu = batch_cpu_s(a, p);
+    double step = fmax(p->compute_s, p->limit_s);
+    double most = WORKERS_MOST;
+    if (p->team && p->ahead < 1) /* nothing is hidden: a load should be a small part of the step */
+        step = fmax(0.01 * p->compute_s, p->limit_s);
+    if (p->cpus > 0 && cpu > 0)
+        most = fmin(most, fmax(1, floor(p->cpus / (cpu / load) + 0.1)));
+    if (p->cpus > 0 && p->cpu_s > p->read_s) /* off the CPU, but for want of one? */
+        most = fmin(most, fmax(1, 4 * p->cpus));
+    if (mr_known(a->f->knee))
+        most = fmin(most, fmax(1, a->f->knee));
+    return fmax(1, fmin(step > 0 ? ceil(load / step * MARGIN - 0.05) : most, most));
+}
+
+double mr_ahead_wanted(const struct mr_advice *a, const struct mr_pipeline *p)
+{
+    double load = p->read_s + p->cpu_s;
+    double longest = fmax(mr_known_or(a->f->batch_load_p99_s, load), load);
+    double alone = p->team && p->workers >= 1 ? longest / p->workers : longest;
+    double step = fmax(p->compute_s, p->limit_s);
+    double ahead = step > 0 ? ceil(alone / step) + 1 : AHEAD_MOST;
+    if (!p->team)
+        ahead = fmax(ahead, 2 * p->workers);
+    return fmin(fmax(ahead, 2), AHEAD_MOST);
+}
+
+/* More readers than the run had were tried by a probe: what they got is what there is. Of the run's own, growing rates
+ * only tell that the end was not reached. */
+double mr_storage_limit(const struct mr_advice *a)
+{
+    const struct mr_explain_facts *f = a->f;
+    double few = f->stream_bytes_per_s[0], many = f->stream_bytes_per_s[1];
+    /* A probe may be one process where the run has several: what the run got is no less. */
+    if (f->streams[0] > 0 && few > 0 && many > 0)
+        return many >= GROWS * few && !(f->streams[1] > f->workers + 0.5)
+                   ? NAN
+                   : fmax(fmax(few, many), mr_known_or(f->wall_bytes_per_s, 0));
+    if (f->queued && a->starved && a->read_s > 0.5 * a->stall_s)
+        return f->wall_bytes_per_s;
+    if (mr_known(f->knee) && mr_known(f->in_flight) && f->in_flight >= NEARLY * f->knee)
+        return f->busy_bytes_per_s;
+    return NAN;
+}
+
+bool mr_storage_is_limit(const struct mr_advice *a)
+{
+    const struct mr_explain_facts *f = a->f;
+    double limit = mr_storage_limit(a);
+    if (!mr_known(limit) || !mr_known(f->demand_bytes_per_s))
+        return false;
+    bool grows = f->stream_bytes_per_s[1] >= GROWS * f->stream_bytes_per_s[0];
+    return limit < (grows ? NEARLY : ENOUGH) * f->demand_bytes_per_s;
+}
+
+/* ---- how it is done ---- */
+
+const char *mr_try_run(struct mr_advice *a, const char *settings)
+{
+    const struct mr_explain_facts *f = a->f;
+    if (a->own)
+        return mr_say(a, "millrace run %s",
+                      mr_run_command_with(f->workload ? f->workload : "WORKLOAD", settings, &a->x->arena));
+    return f->program && *f->program ? mr_say(a, "millrace trace -o after.mrt -- %s", f->program) : NULL;
+}
+
+void mr_fix_loading(struct mr_advice *a, struct mr_draft *d, double workers, double ahead)
+{
+    double factor = fmax(2, ceil(ahead / fmax(1, workers)));
+    d->f.snippet[0] = mr_say(a, "reader:\n  read_threads: %.0f\n  prefetch_size: %.0f", workers, ahead);
+    d->f.snippet[1] =
+        mr_say(a, "DataLoader(..., num_workers=%.0f, prefetch_factor=%.0f, persistent_workers=True)", workers, factor);
+    if (a->f->no_loader)
+        d->f.snippet[1] = mr_say(a,
+                                 "class Batches(torch.utils.data.Dataset):    # what the loop does for one batch\n"
+                                 "    def __len__(self): return len(files)\n"
+                                 "    def __getitem__(self, i): return load(files[i])\n"
+                                 "for x in torch.utils.data.DataLoader(Batches(), batch_size=None, num_workers=%.0f, "
+                                 "prefetch_factor=%.0f): ...",
+                                 workers, factor);
+    if (a->f->team && !a->own)
+        d->f.snippet[1] = mr_say(a,
+                                 "millrace.torch.DataLoader(..., num_workers=%.0f, prefetch_factor=%.0f)\n"
+                                 "millrace.numpy.Loader(..., threads=%.0f, lookahead=%.0f)",
+                                 workers, ahead, workers, ahead);
+    d->f.snippet[2] = mr_say(a, "ds.map(load, num_parallel_calls=%.0f).prefetch(%.0f)", workers, fmax(ahead, 1));
+    d->f.command = mr_try_run(a, mr_say(a, "reader.read_threads=%.0f reader.prefetch_size=%.0f", workers, ahead));
+}

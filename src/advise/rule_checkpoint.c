@@ -1,0 +1,208 @@
+/* Rules about checkpoints: where they are written, whether training waits, who writes. */
+#include "base/common.h"
+#include "advise/advise_internal.h"
+#include "metrics/metrics.h"
+
+#include <string.h>
+
+#define CHECKPOINT_SHARE 0.03
+#define MTBF_S 86400.0 /* between two failures of a job, where nobody knows better */
+#define COPY_RATE 5e9  /* in memory */
+#define LOCAL_RATE 1e9 /* writing to a local NVMe or to memory, where nothing better is known */
+
+struct saves {
+    double n, seconds, bytes, interval;
+    double writers; /* ranks that save */
+    double rest;    /* from the end of the last one to the end of the run */
+};
+
+/* Of the rank that writes most: the others wait for it. */
+static struct saves checkpoints_of(const struct mr_advice *a)
+{
+    struct saves s = {0};
+    uint64_t first = UINT64_MAX, last = 0, end = 0, n0 = 0;
+    uint32_t writer = UINT32_MAX;
+    for (size_t i = 0; i < a->x->checkpoints; i++) {
+        const struct mr_explain_checkpoint *c = &a->x->checkpoint[i];
+        if (c->is_load)
+            continue;
+        s.bytes += (double)c->bytes;
+        s.writers += c->rank != writer; /* they are sorted by rank */
+        writer = c->rank;
+        if (c->rank != a->x->checkpoint[0].rank)
+            continue;
+        n0++;
+        s.seconds += (double)(c->end_ns - c->start_ns) / 1e9;
+        first = MR_MIN(first, c->start_ns);
+        last = MR_MAX(last, c->start_ns);
+        end = MR_MAX(end, c->end_ns);
+    }
+    s.n = (double)n0;
+    s.rest = end < a->x->duration_ns ? (double)(a->x->duration_ns - end) / 1e9 : 0;
+    s.interval = n0 > 1 ? (double)(last - first) / 1e9 / (double)(n0 - 1) : a->run_s;
+    return s;
+}
+
+static bool is_buffered(const struct mr_advice *a)
+{
+    for (size_t i = 0; i < a->x->checkpoints; i++)
+        if (a->x->checkpoint[i].buffered)
+            return true;
+    return false;
+}
+
+/* What a copy in the background, as slow as saving is now, comes too late: the next checkpoint or the end of the run
+ * waits for it. */
+static double late_s(const struct mr_advice *a, const struct saves *s)
+{
+    double drain = a->checkpoint_s / s->n, between = fmax(0, s->interval - drain);
+    return fmax(0, s->n - 1) * fmax(0, drain - between) + fmax(0, drain - s->rest);
+}
+
+bool mr_rule_ck1(struct mr_advice *a, struct mr_draft *d)
+{
+    struct saves s = checkpoints_of(a);
+    const struct mr_explain_facts *f = a->f;
+    if (s.n < 1)
+        return mr_silent(a, "no checkpoint was saved");
+    if (!(s.bytes > 0))
+        return mr_silent(a, "how many bytes the checkpoints have is not in the trace");
+    double rate = a->checkpoint_s > 0 ? s.bytes / s.writers / a->checkpoint_s : NAN;
+    if (is_buffered(a))
+        return mr_silent(a, "checkpoints go through a burst buffer already");
+    double fast = mr_known_or(f->fast_write_bytes_per_s, LOCAL_RATE);
+    if (!(rate < fast / 1.5))
+        return mr_silent(a, "checkpoints are written at %s by each rank: no local tier is clearly faster",
+                         mr_say_rate(a, rate));
+    bool blocks = a->checkpoint_s >= CHECKPOINT_SHARE * a->run_s;
+    double drain = s.bytes / s.n / s.writers / rate, late = late_s(a, &s);
+    d->f.saves_s = fmax(0, a->checkpoint_s * (1 - rate / fast) - late);
+    d->f.saves_low_s = 0.8 * d->f.saves_s;
+    d->f.saves_high_s = a->checkpoint_s;
+    d->f.confidence = mr_known(f->fast_write_bytes_per_s) ? 0.9 : 0.75;
+    d->f.potential = !blocks;
+    d->f.title =
+        mr_say(a, "%.0f %s training for %s (%s), written at %s", s.n,
+               s.n == 1 ? "checkpoint blocks" : "checkpoints block", mr_say_s(a, a->checkpoint_s),
+               mr_say_share(a, a->run_s > 0 ? a->checkpoint_s / a->run_s : 0), mr_say_rate(a, rate * s.writers));
+    d->f.fix = mr_say(a,
+                      "burst buffer: save to a local disk or memory, copy to the checkpoint folder while training goes "
+                      "on (%.1fx faster)",
+                      fast / rate);
+    d->f.evidence = mr_say(a, "%s per checkpoint, %s between two, %s to copy one%s", mr_say_bytes(a, s.bytes / s.n),
+                           mr_say_s(a, s.interval), mr_say_s(a, drain),
+                           late > 0 ? ": it does not end before the next, or the run, does" : "");
+    d->f.formula =
+        mr_say(a, "checkpoint time %s x (1 - %s / %s)%s", mr_say_s(a, a->checkpoint_s), mr_say_rate(a, rate),
+               mr_say_rate(a, fast), late > 0 ? mr_say(a, " - %s that copies come late", mr_say_s(a, late)) : "");
+    d->f.snippet[0] = "checkpoint:\n  burst_buffer: {folder: /local/ckpt}";
+    d->f.snippet[1] = "torch.distributed.checkpoint.async_save(state, checkpoint_id='/local/ckpt/42')    # then copy";
+    d->f.snippet[3] = "rsync -a /local/ckpt/ /lustre/run/ckpt/ &";
+    d->f.command = a->own ? mr_try_run(a, "--burst-buffer /local/ckpt") : mr_try_run(a, "");
+    return true;
+}
+
+bool mr_rule_ck2(struct mr_advice *a, struct mr_draft *d)
+{
+    struct saves s = checkpoints_of(a);
+    double written = 0, blocked = 0;
+    for (size_t i = 0; i < a->x->checkpoints; i++) {
+        const struct mr_explain_checkpoint *c = &a->x->checkpoint[i];
+        if (c->is_load || c->write_ns == MR_TIME_UNKNOWN)
+            continue;
+        blocked += (double)(c->end_ns - c->start_ns);
+        written += (double)c->write_ns + (c->fsync_ns == MR_TIME_UNKNOWN ? 0 : (double)c->fsync_ns);
+    }
+    if (s.n < 1)
+        return mr_silent(a, "no checkpoint was saved");
+    if (is_buffered(a))
+        return mr_silent(a, "checkpoints go through a burst buffer already");
+    if (a->checkpoint_s < CHECKPOINT_SHARE * a->run_s)
+        return mr_silent(a, "checkpoints block %s of the time",
+                         mr_say_share(a, a->run_s > 0 ? a->checkpoint_s / a->run_s : 0));
+    if (!(written >= 0.5 * blocked))
+        return mr_silent(a, "writing is %s of the time that checkpoints block",
+                         mr_say_share(a, blocked > 0 ? written / blocked : NAN));
+    double copy = s.bytes / s.writers / COPY_RATE;
+    d->f.saves_s = fmax(0, a->checkpoint_s * fmin(1, written / blocked) - copy - late_s(a, &s));
+    d->f.saves_low_s = 0.5 * d->f.saves_s;
+    d->f.saves_high_s = a->checkpoint_s;
+    d->f.confidence = 0.6;
+    d->weight = 0.9;
+    d->f.title = mr_say(a, "training stands still while checkpoints are written: %s of %s blocked",
+                        mr_say_s(a, written / 1e9 / s.writers), mr_say_s(a, a->checkpoint_s));
+    d->f.fix = "snapshot the state into memory, and write it while training goes on";
+    d->f.evidence = mr_say(a, "%.0f checkpoints of %s, writing %s of the time", s.n, mr_say_bytes(a, s.bytes / s.n),
+                           mr_say_share(a, written / blocked));
+    d->f.formula =
+        mr_say(a, "blocked %s - copying %s at %s - what writing comes too late", mr_say_s(a, a->checkpoint_s),
+               mr_say_bytes(a, s.bytes / s.writers), mr_say_rate(a, COPY_RATE));
+    d->f.snippet[0] = "checkpoint:\n  engine: async";
+    d->f.snippet[1] = "from millrace import checkpoint; saver = checkpoint.Saver(folder); saver.save(step, state)";
+    d->f.snippet[2] = "tf.train.CheckpointOptions(experimental_enable_async_checkpoint=True)";
+    d->f.command = a->own ? mr_try_run(a, "--burst-buffer /dev/shm/ckpt") : mr_try_run(a, "");
+    return true;
+}
+
+/* Where writing beside training would not end before the next save, only fewer saves help. */
+bool mr_rule_ck4(struct mr_advice *a, struct mr_draft *d)
+{
+    struct saves s = checkpoints_of(a);
+    if (s.n < 2)
+        return mr_silent(a, "fewer than two checkpoints were saved");
+    if (a->checkpoint_s < CHECKPOINT_SHARE * a->run_s)
+        return mr_silent(a, "checkpoints block %s of the time", mr_say_share(a, a->checkpoint_s / a->run_s));
+    double cost = a->checkpoint_s / s.n, between = fmax(0, s.interval - cost), young, lost;
+    if (between >= cost)
+        return mr_silent(a, "%s between two saves of %s: one can be written while training goes on (CK1, CK2)",
+                         mr_say_s(a, between), mr_say_s(a, cost));
+    double best = mr_checkpoint_interval(cost, MTBF_S, &young, &lost);
+    d->f.saves_s = a->checkpoint_s * (1 - fmin(1, s.interval / best));
+    d->f.saves_low_s = 0.5 * a->checkpoint_s;
+    d->f.saves_high_s = a->checkpoint_s;
+    d->f.confidence = 0.8;
+    d->f.title = mr_say(a, "a checkpoint of %s after every %s of training: they take %s of the time", mr_say_s(a, cost),
+                        mr_say_s(a, between), mr_say_share(a, a->checkpoint_s / a->run_s));
+    d->f.fix = mr_say(a, "save less often: with one failure a day, every %s loses least", mr_say_s(a, best));
+    d->f.evidence = mr_say(a,
+                           "%.0f checkpoints, one every %s; written beside training, each would end after the next "
+                           "was due",
+                           s.n, mr_say_s(a, s.interval));
+    d->f.formula = mr_say(a, "%s x (1 - %s / %s), the interval by Daly for a cost of %s and a failure in 24 h",
+                          mr_say_s(a, a->checkpoint_s), mr_say_s(a, s.interval), mr_say_s(a, best), mr_say_s(a, cost));
+    d->f.snippet[0] = "checkpoint:\n  steps_between_checkpoints: 1000    # or more";
+    d->f.command = mr_try_run(a, "");
+    return true;
+}
+
+bool mr_rule_ck3(struct mr_advice *a, struct mr_draft *d)
+{
+    struct saves s = checkpoints_of(a);
+    double one = 0, ranks = (double)a->x->ranks;
+    for (size_t i = 0; i < a->x->checkpoints; i++)
+        if (!a->x->checkpoint[i].is_load && a->x->checkpoint[i].rank == 0)
+            one += (double)a->x->checkpoint[i].bytes;
+    if (s.n < 1)
+        return mr_silent(a, "no checkpoint was saved");
+    if (ranks < 2)
+        return mr_silent(a, "one rank");
+    if (!(one >= 0.9 * s.bytes) || !(s.bytes > 0))
+        return mr_silent(a, "rank 0 writes %s of the checkpoints", mr_say_share(a, s.bytes > 0 ? one / s.bytes : NAN));
+    double lost = s.seconds; /* rank 0 writes, the others wait: for all of them */
+    if (lost < CHECKPOINT_SHARE * a->run_s)
+        return mr_silent(a, "checkpoints take %s of the time", mr_say_share(a, a->run_s > 0 ? lost / a->run_s : 0));
+    double writers = fmin(ranks, mr_known_or(a->f->knee, 4));
+    d->f.saves_s = lost * (1 - 1 / writers);
+    d->f.saves_low_s = 0.3 * d->f.saves_s;
+    d->f.saves_high_s = lost * (1 - 1 / ranks);
+    d->f.confidence = 0.6;
+    d->f.title = mr_say(a, "rank 0 writes all checkpoints (%s) while %s", mr_say_bytes(a, s.bytes),
+                        ranks > 2 ? mr_say(a, "%.0f ranks wait", ranks - 1) : "the other one waits");
+    d->f.fix = "a sharded checkpoint: every rank writes its part";
+    d->f.evidence =
+        mr_say(a, "%s of %s by rank 0, in %s", mr_say_bytes(a, one), mr_say_bytes(a, s.bytes), mr_say_s(a, s.seconds));
+    d->f.formula = mr_say(a, "%s x (1 - 1 / %.0f writers)", mr_say_s(a, lost), writers);
+    d->f.snippet[1] = "torch.distributed.checkpoint.save(state_dict, checkpoint_id=path)    # each rank its shard";
+    d->f.command = mr_try_run(a, "");
+    return true;
+}

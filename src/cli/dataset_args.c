@@ -1,9 +1,0 @@
-/* Names that may not be UTF-8, for JSON. */
-#include "cli/dataset_args.h"
-#include "dataset/walk.h"
-
-json_t *mr_cli_name_json(const char *name)
-{
-    char text[4 * MR_NAME_MAX];
-    return json_string(mr_name_escape(name, text, sizeof text));
-}
