@@ -1,16 +1,13 @@
 /* `millrace check`: a run or a trace against a budget; for continuous integration. */
-#include "advise/advise.h"
+#include "advise/explain_open.h"
 #include "base/common.h"
 #include "base/log.h"
 #include "base/strbuf.h"
 #include "cli/commands.h"
 #include "report/check_output.h"
 #include "cli/dataset_args.h"
-#include "explain/explain_settings.h"
-#include "explain/clock_align.h"
 #include "compare/compare.h"
 #include "explain/explain.h"
-#include "explain/explain_settings.h"
 #include "report/budget.h"
 #include "report/out_stream.h"
 #include "report/report_json.h"
@@ -115,25 +112,12 @@ static int add_figures(const char *path, struct gather *g, const struct mr_expla
 static int explain_one(const char *path, void *user, struct mr_error *err)
 {
     struct gather *g = user;
-    struct mr_trace *t = NULL;
     struct mr_explanation *x = NULL;
-    int rc = mr_trace_create(&t, err);
-    if (!rc)
-        t->stop = g->stop;
-    rc = rc ? rc : mr_trace_add_all(t, &path, 1, g->threads, err);
-    rc = rc ? rc : mr_trace_finish(t, err);
-    rc = rc ? rc : mr_clock_align(t, err);
-    if (!rc) {
-        struct mr_explain_options opt = {
-            .threads = g->threads, .rank = -1, .step_from = -1, .source = path, .stop = g->stop};
-        rc = mr_explain(t, &opt, &x, err);
-    }
-    if (!rc)
-        mr_explain_run_folder(x, path);
-    rc = rc ? rc : mr_advise(x, err);
+    const struct mr_explain_how how = {
+        .explain = {.threads = g->threads, .rank = -1, .step_from = -1, .stop = g->stop}};
+    int rc = mr_explain_open(&path, 1, &how, &x, err);
     rc = rc ? rc : add_figures(path, g, x, err);
     mr_explanation_free(x);
-    mr_trace_free(t);
     return rc;
 }
 

@@ -1,17 +1,16 @@
 /* `millrace report`: where the time of a run or a traced program went, why, and what would change it; tables of calls
  * and files. One explanation, filled once, is what text, JSON and page show. */
 #include "advise/advise.h"
+#include "advise/explain_open.h"
 #include "cli/commands.h"
 #include "cli/dataset_args.h"
 #include "cli/page_output.h"
 #include "cli/print.h"
-#include "explain/clock_align.h"
 #include "launch/untraced.h"
 #include "analyze/summary.h"
 #include "base/common.h"
 #include "base/log.h"
 #include "base/strbuf.h"
-#include "explain/explain_settings.h"
 #include "report/page.h"
 #include "report/report_csv.h"
 #include "report/report_run.h"
@@ -204,28 +203,11 @@ static void report_done(struct report *r)
 static int open_trace(struct report *r, const atomic_bool *stop, struct mr_error *err)
 {
     const struct report_options *o = r->o;
-    int rc = mr_trace_create(&r->t, err);
-    for (unsigned i = 0; i < o->trace.n && rc == 0; i++) {
+    for (unsigned i = 0; i < o->trace.n; i++) {
         mr_warn_unfinished(o->trace.item[i]);
         mr_warn_untraced(o->trace.item[i]);
     }
-    if (rc)
-        return rc;
-    r->t->stop = stop;
-    rc = mr_trace_add_all(r->t, (const char *const *)o->trace.item, o->trace.n, (unsigned)o->threads, err);
-    rc = rc ? rc : mr_trace_finish(r->t, err);
-    return rc ? rc : mr_clock_align(r->t, err);
-}
-
-/* Bytes that are in no call of the part that is shown are those of the whole run, told at its end. */
-static void forget_totals(struct mr_explanation *x)
-{
-    struct mr_explain_facts *f = &x->facts;
-    uint64_t calls = 0;
-    for (size_t r = 0; r < x->ranks; r++)
-        calls += x->rank[r].read_calls;
-    if (f->own_run && !calls)
-        f->read_bytes = f->wall_bytes_per_s = f->epoch_bytes = f->node_epoch_bytes = f->dataset_bytes = NAN;
+    return mr_explain_read((const char *const *)o->trace.item, o->trace.n, (unsigned)o->threads, stop, &r->t, err);
 }
 
 /* What the report is of; for programs a path. */
@@ -241,24 +223,22 @@ static const char *sources(const struct report_options *o, struct mr_arena *a)
 static int explain(struct report *r, const struct mr_summary_options *filters, const atomic_bool *stop,
                    struct mr_arena *a, struct mr_error *err)
 {
-    struct mr_explain_options opt = {.threads = filters->threads,
-                                     .rank = filters->rank,
-                                     .step_from = filters->step_from,
-                                     .step_to = filters->step_to,
-                                     .from_ns = filters->from_ns,
-                                     .to_ns = filters->to_ns,
-                                     .source = sources(r->o, a),
-                                     .path = r->o->trace.n == 1 && !r->o->anonymous ? r->o->trace.item[0] : NULL,
-                                     .workload = mr_report_run_workload_name(r->run),
-                                     .pictures = *r->o->html || *r->o->csv || !r->t->sees ||
-                                                 r->t->events < SPANS_EVENTS, /* the screen lists named spans */
-                                     .stop = stop};
-    int rc = mr_explain(r->t, &opt, &r->x, err);
-    if (!rc)
-        mr_explain_run_folder(r->x, r->o->trace.item[0]);
-    if (!rc && has_filter(r->o))
-        forget_totals(r->x);
-    rc = rc ? rc : mr_advise(r->x, err);
+    const struct mr_explain_how how = {
+        .explain = {.threads = filters->threads,
+                    .rank = filters->rank,
+                    .step_from = filters->step_from,
+                    .step_to = filters->step_to,
+                    .from_ns = filters->from_ns,
+                    .to_ns = filters->to_ns,
+                    .source = sources(r->o, a),
+                    .path = r->o->trace.n == 1 && !r->o->anonymous ? r->o->trace.item[0] : NULL,
+                    .workload = mr_report_run_workload_name(r->run),
+                    .pictures = *r->o->html || *r->o->csv || !r->t->sees ||
+                                r->t->events < SPANS_EVENTS, /* the screen lists named spans */
+                    .stop = stop},
+        .folder = r->o->trace.item[0],
+    };
+    int rc = mr_explain_trace(r->t, &how, &r->x, err);
     return rc || !r->o->anonymous ? rc : mr_explanation_anonymise(r->x, err);
 }
 

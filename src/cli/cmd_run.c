@@ -13,6 +13,7 @@
 #include "conf/job_options.h"
 #include "job/job.h"
 #include "job/job_tiers.h"
+#include "report/page.h"
 #include "report/run_text.h"
 #include "report/workload_text.h"
 
@@ -142,16 +143,23 @@ static int end_silently(int rc)
     return freopen("/dev/null", "w", stderr) ? rc : MR_E_INTERNAL;
 }
 
+static int write_page(const struct mr_job *j, const struct run_options *o, struct mr_error *err)
+{
+    const struct mr_page_request q = {o->html, "millrace run", j->w, o->anonymous};
+    struct mr_explanation *x = j->result.explained;
+    if (!x)
+        return mr_error_plain(err, MR_E_INCOMPLETE, "there is no page: the trace of this run cannot be explained");
+    int rc = o->anonymous ? mr_explanation_anonymise(x, err) : 0;
+    return rc ? rc : mr_cli_write_page(x, &q, err);
+}
+
 static int run_job(struct mr_command_ctx *ctx, struct mr_job *j, struct mr_error *err)
 {
     const struct run_options *o = ctx->options;
     int rc = mr_job_run(j, err);
     bool is_reporter = j->result.is_reporter;
-    char trace[4200];
-    mr_job_trace_path(j, trace, sizeof trace);
     if (*o->html && is_reporter && j->result.is_whole) {
-        const struct mr_page_request q = {o->html, "millrace run", j->w, o->anonymous};
-        int page = mr_cli_page_of_trace(trace, j->out, &q, ctx->stop, rc ? NULL : err);
+        int page = write_page(j, o, rc ? NULL : err);
         rc = rc ? rc : page;
     }
     mr_job_done(j);
@@ -297,6 +305,7 @@ static int resolve(struct mr_command_ctx *ctx, struct mr_job *j, struct mr_error
     const struct run_options *o = ctx->options;
     bool many = searches(o);
     struct mr_job_request req = {.options = &o->job,
+                                 .pictures = *o->html != '\0',
                                  .overrides = ctx->overrides,
                                  .envp = environ,
                                  .arena = ctx->arena,

@@ -11,6 +11,7 @@
 #include "base/strbuf.h"
 #include "base/temp_folder.h"
 #include "report/sim_text.h"
+#include "advise/explain_open.h"
 #include "job/job_scenario.h"
 #include "model/system_yaml.h"
 #include "sim/scenario_yaml.h"
@@ -210,7 +211,9 @@ static int write_page(const struct sim_options *o, const struct mr_sim_sweep *sw
                       struct mr_error *err)
 {
     struct mr_explanation *x = NULL;
-    int rc = so->trace && one_policy(so) ? mr_cli_explain_trace(so->trace, o->scenario, so->stop, &x, err) : 0;
+    const struct mr_explain_how how = {
+        .explain = {.rank = -1, .step_from = -1, .source = o->scenario, .pictures = true, .stop = so->stop}};
+    int rc = so->trace && one_policy(so) ? mr_explain_open(&so->trace, 1, &how, &x, err) : 0;
     rc = rc ? rc : mr_report_sim_page(sw, x, o->html, err);
     if (!rc)
         mr_cli_tell_page(o->html);

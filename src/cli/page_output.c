@@ -1,10 +1,8 @@
 /* Pages from the command line: see page_output.h. */
-#include "advise/advise.h"
 #include "cli/page_output.h"
 #include "base/common.h"
 #include "base/log.h"
 #include "report/page.h"
-#include "explain/explain_settings.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -73,40 +71,5 @@ int mr_cli_write_page(const struct mr_explanation *x, const struct mr_page_reque
         mr_cli_tell_page(q->path);
     free(settings);
     mr_arena_done(&a);
-    return rc;
-}
-
-int mr_cli_explain_trace(const char *trace, const char *source, const atomic_bool *stop, struct mr_explanation **out,
-                         struct mr_error *err)
-{
-    struct mr_explain_options opt = {.rank = -1, .step_from = -1, .source = source, .pictures = true, .stop = stop};
-    struct mr_explanation *x = NULL;
-    struct mr_trace *t = NULL;
-    int rc = mr_trace_create(&t, err);
-    if (!rc)
-        t->stop = stop;
-    rc = rc ? rc : mr_trace_add_all(t, &trace, 1, 0, err);
-    rc = rc ? rc : mr_trace_finish(t, err);
-    rc = rc ? rc : mr_explain(t, &opt, &x, err);
-    if (!rc)
-        mr_explain_run_folder(x, source);
-    rc = rc ? rc : mr_advise(x, err);
-    mr_trace_free(t);
-    if (rc)
-        mr_explanation_free(x);
-    else
-        *out = x;
-    return rc;
-}
-
-int mr_cli_page_of_trace(const char *trace, const char *source, const struct mr_page_request *q,
-                         const atomic_bool *stop, struct mr_error *err)
-{
-    struct mr_explanation *x = NULL;
-    int rc = mr_cli_explain_trace(trace, source, stop, &x, err);
-    if (!rc && q->anonymous)
-        rc = mr_explanation_anonymise(x, err);
-    rc = rc ? rc : mr_cli_write_page(x, q, err);
-    mr_explanation_free(x);
     return rc;
 }

@@ -6,8 +6,6 @@
 #include "conf/workload.h"
 #include "explain/explain.h"
 
-#include <stdatomic.h>
-
 /* What --html and --anonymous say, in every command that has them. */
 #define MR_DOC_HTML                                                                                                    \
     "Also writes a page with every picture: one file that loads nothing, for a browser, a mail or the printer."
@@ -23,11 +21,5 @@ struct mr_page_request {
 int mr_cli_write_page(const struct mr_explanation *x, const struct mr_page_request *q, struct mr_error *err);
 /* Says where the page is and how large. */
 void mr_cli_tell_page(const char *path);
-/* Explains a trace, with pictures and findings. `source` is what the user calls it. */
-int mr_cli_explain_trace(const char *trace, const char *source, const atomic_bool *stop, struct mr_explanation **out,
-                         struct mr_error *err);
-/* Explains the trace at `trace` and writes its page. `source` is what the user calls it. */
-int mr_cli_page_of_trace(const char *trace, const char *source, const struct mr_page_request *q,
-                         const atomic_bool *stop, struct mr_error *err);
 
 #endif

@@ -5,7 +5,7 @@
 #include "analyze/run_trace.h"
 #include "base/common.h"
 #include "base/rng.h"
-#include "explain/clock_align.h"
+#include "advise/explain_open.h"
 #include "compare/compare.h"
 
 #include <assert.h>
@@ -253,9 +253,16 @@ static int take_explanation(const struct mr_trace *t, const struct mr_compare_op
                             struct mr_compare_run *r, struct mr_error *err)
 {
     struct mr_explanation *x = NULL;
-    const struct mr_explain_options how = {
-        .threads = opt->threads, .rank = -1, .step_from = -1, .source = r->path, .snippets = true, .stop = opt->stop};
-    int rc = mr_explain(t, &how, &x, err);
+    const struct mr_explain_how how = {
+        .explain = {.threads = opt->threads,
+                    .rank = -1,
+                    .step_from = -1,
+                    .source = r->path,
+                    .snippets = true,
+                    .stop = opt->stop},
+        .folder = r->path,
+    };
+    int rc = mr_explain_trace(t, &how, &x, err);
     if (rc)
         return rc;
     take_work(x, r);
@@ -310,12 +317,7 @@ static int load_trace(const char *path, const struct mr_compare_options *opt, st
                       struct mr_error *err)
 {
     struct mr_trace *t = NULL;
-    int rc = mr_trace_create(&t, err);
-    if (!rc)
-        t->stop = opt->stop;
-    rc = rc ? rc : mr_trace_add_all(t, &path, 1, opt->threads, err);
-    rc = rc ? rc : mr_trace_finish(t, err);
-    rc = rc ? rc : mr_clock_align(t, err);
+    int rc = mr_explain_read(&path, 1, opt->threads, opt->stop, &t, err);
     if (!rc && !t->events && !t->counters)
         rc = mr_error_plain(err, MR_E_INCOMPLETE, "the trace '%s' has no events", path);
     if (rc)

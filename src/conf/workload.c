@@ -397,7 +397,7 @@ static const char *stem(const char *path, struct mr_arena *a)
 /* workload=NAME, the last one wins; otherwise what the caller asked for. */
 const char *mr_workload_chosen(const struct mr_workload_request *req)
 {
-    const char *name = req->workload ? req->workload : "";
+    const char *name = req->workload && *req->workload ? req->workload : NULL;
     for (unsigned i = 0; i < req->overrides.n; i++) {
         const char *word = req->overrides.item[i] + strspn(req->overrides.item[i], "+");
         if (!strncmp(word, "workload=", 9))
@@ -437,7 +437,7 @@ int mr_workload_resolve(const struct mr_workload_request *req, struct mr_arena *
     if (!rc)
         rc = apply_overrides(&ap, &req->overrides, true);
     struct mr_strings overridden = rc ? (struct mr_strings){0} : ap.w->top.plugin;
-    if (!rc && *name)
+    if (!rc && name)
         rc = load_file(&ap, name, &req->search_path);
     if (!rc)
         rc = apply_env(&ap, req->envp);

@@ -304,7 +304,8 @@ struct mr_workload_request {
     bool lenient;                  /* unknown keys become notes */
 };
 
-/* Its name: workload=NAME of the overrides, the last one wins; else `workload`; "" for none. */
+/* Its name: workload=NAME of the overrides, the last one wins, and an empty NAME is an error of mr_workload_resolve;
+ * else `workload`; NULL for none. */
 const char *mr_workload_chosen(const struct mr_workload_request *req);
 /* Loads and resolves a workload. Strings live in the arena. Errors: MR_E_CONFIG with file:line as context, MR_E_LIMIT
  * for absurd files, -errno when the file cannot be read. */

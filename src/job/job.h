@@ -114,6 +114,7 @@ struct mr_job_request {
     bool is_quiet;                        /* notes are kept in the result, not logged */
     bool is_local;                        /* ignores mpirun and srun: ranks are forked here */
     bool traces_all;                      /* every event is traced, also without --trace */
+    bool pictures;                        /* result.explained has what a page shows */
 };
 
 struct mr_job {

@@ -61,7 +61,10 @@ static void put_gen_words(const struct mr_job *j, struct mr_strbuf *s)
 {
     const struct mr_job_options *o = &j->opt;
     put_word(s, "millrace gen ", j->data);
-    if (*o->workload)
+    bool is_word = false; /* workload=NAME stands among the overrides */
+    for (unsigned i = 0; i < j->req.overrides.n; i++)
+        is_word |= !strncmp(j->req.overrides.item[i] + strspn(j->req.overrides.item[i], "+"), "workload=", 9);
+    if (*o->workload && !is_word)
         put_word(s, " --workload ", o->workload);
     if (*o->config_dir)
         put_word(s, " --config-dir ", o->config_dir);

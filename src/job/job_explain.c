@@ -2,11 +2,10 @@
  * (the probe, the harness's own limit). The verdict, the advice and the limiter of `run` are all taken from it, so run
  * and report cannot disagree. A run without a trace, or with one that cannot be explained, has its figures all the
  * same. */
-#include "advise/advise.h"
+#include "advise/explain_open.h"
 #include "base/common.h"
 #include "base/log.h"
 #include "base/strbuf.h"
-#include "explain/explain_settings.h"
 #include "job/job_internal.h"
 
 #include <math.h>
@@ -14,41 +13,26 @@
 #include <string.h>
 #include <unistd.h>
 
-static int explain_trace(const char *path, const struct mr_explain_options *opt, struct mr_explanation **out,
-                         struct mr_error *err)
-{
-    struct mr_trace *t = NULL;
-    int rc = mr_trace_create(&t, err);
-    rc = rc ? rc : mr_trace_add(t, path, err);
-    rc = rc ? rc : mr_trace_finish(t, err);
-    rc = rc ? rc : mr_explain(t, opt, out, err);
-    mr_trace_free(t);
-    return rc;
-}
-
 void mr_job_explain(struct mr_job *j)
 {
-    const struct mr_explain_options opt = {
-        .rank = -1, .step_from = -1, .source = j->out, .workload = *j->w->file ? j->w->file : j->w->name};
-    struct mr_explanation *x = NULL;
     struct mr_error why;
     char path[4200];
+    const char *trace = path;
     mr_job_trace_path(j, path, sizeof path);
     if (access(path, R_OK) != 0)
         return;
-    int rc = explain_trace(path, &opt, &x, &why);
-    if (!rc) {
-        json_t *summary = mr_job_summary_json(j);
-        mr_explain_run_summary(x, summary);
-        json_decref(summary);
-        rc = mr_advise(x, &why);
-    }
-    if (!rc) {
-        j->result.explained = x;
-        return;
-    }
-    mr_log(MR_LOG_INFO, "the trace of this run is not explained: %s", why.message);
-    mr_explanation_free(x);
+    json_t *summary = mr_job_summary_json(j);
+    const struct mr_explain_how how = {
+        .explain = {.rank = -1,
+                    .step_from = -1,
+                    .source = j->out,
+                    .workload = *j->w->file ? j->w->file : j->w->name,
+                    .pictures = j->req.pictures},
+        .summary = summary,
+    };
+    if (mr_explain_open(&trace, 1, &how, &j->result.explained, &why))
+        mr_log(MR_LOG_INFO, "the trace of this run is not explained: %s", why.message);
+    json_decref(summary);
 }
 
 bool mr_job_is_explained(const struct mr_job *j)

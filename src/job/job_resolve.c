@@ -84,7 +84,8 @@ int mr_job_resolve(const struct mr_job_request *req, struct mr_job *out, struct 
     int rc = all_overrides(req, &ask.overrides, err);
     if (!rc)
         rc = mr_workload_resolve(&ask, req->arena, &out->w, err);
-    out->opt.workload = mr_workload_chosen(&ask); /* workload=NAME is recorded, too */
+    const char *name = mr_workload_chosen(&ask); /* workload=NAME is recorded, too */
+    out->opt.workload = name ? name : "";
     out->seed = rc ? 0 : out->opt.seed >= 0 ? (uint64_t)out->opt.seed : (uint64_t)out->w->train.seed;
     return rc;
 }

@@ -207,7 +207,7 @@ static void add(struct sums *to, const struct mr_sim_part *p)
     to->ns += ns(p->end_s) - ns(p->start_s);
 }
 
-/* A read of the PFS, as the storage stack of a real run tells it; what a peer gave counts at the peer, too. */
+/* A read of the PFS, as the storage stack of a real run records it; what a peer gave counts at the peer, too. */
 static void use_source(struct mr_sim_trace *t, struct mr_events *e, const struct mr_sim_part *p)
 {
     struct mr_event_sink *calls = mr_events_calls(e);

@@ -1,6 +1,6 @@
 /* The trace of a simulated run: the events of a real one (event/emit.h, doc/internals/events.md) on the virtual clock. Each node
  * is a rank, alone on its host. `millrace report`, `compare` and `check` read it like the trace of `millrace run`; only
- * the setting "simulated" of train.open tells that its times are virtual. What there is, by the thread (lane) of a
+ * the setting "simulated" of train.open marks that its times are virtual. What there is, by the thread (lane) of a
  * rank:
  *
  *   1, the training     train.open with the settings and the preloading, train.run, train.epoch; train.step with all of

@@ -48,7 +48,7 @@ steps = {f["category"] + "." + f["name"]: f["count"] for f in first["functions"]
 assert 4 * 95 <= steps["train.step"] <= 4 * 105, steps
 assert rank["processes"] == 1 and rank["read_calls"] == 5000, (rank["processes"], rank["read_calls"])
 PY
-# The user is told that the times are virtual, in text and page; hosts of one clock need no alignment.
+# Text and page state that the times are virtual; hosts of one clock need no alignment.
 expect 0 "$MILLRACE" report one.mrt --html p.html
 grep -q '^millrace report one.mrt .* simulated' out && ! grep -qi 'clocks' out || fail "text: $(cat out)"
 grep -q ', simulated' p.html || fail "page"

@@ -96,7 +96,8 @@ static void parse_again(const char *command, struct mr_arena *a, struct mr_job_o
     if (mr_options_parse_argv(&mr_job_options_table, (int)w.we_wordc, w.we_wordv, a, out, &overrides, &err))
         fail_msg("%s: %s", command, err.message);
     struct mr_workload_request req = {.workload = out->workload, .overrides = overrides};
-    out->workload = mr_arena_strdup(a, mr_workload_chosen(&req));
+    const char *name = mr_workload_chosen(&req);
+    out->workload = mr_arena_strdup(a, name ? name : "");
     wordfree(&w);
 }
 

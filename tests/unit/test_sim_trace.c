@@ -86,7 +86,7 @@ static void near(const char *policy, const char *what, double have, double want,
         fail_msg("%s, %s: %.9g in the trace, %.9g in the result", policy, what, have, want);
 }
 
-/* Nobody waits for the slowest rank of a step but the others. */
+/* Every rank but the slowest one of a step waits for it. */
 static void check_barriers(const struct mr_run_trace *run)
 {
     for (size_t i = 0; i < run->rank[0].steps.n; i++) {
