@@ -319,6 +319,7 @@ static int run_for_page(struct mr_command_ctx *ctx, const struct mr_strings *sea
     snprintf(trace, sizeof trace, "%s/sim.mrt", folder);
     so->trace = trace;
     rc = run_points(ctx, search, so, err);
+    so->trace = NULL;
     int removed = mr_temp_folder_remove(folder, rc ? NULL : err);
     return rc ? rc : removed;
 }

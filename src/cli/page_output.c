@@ -54,7 +54,7 @@ void mr_cli_tell_page(const char *path)
 {
     struct stat st;
     char size[MR_HUMAN_LEN];
-    if (strcmp(path, "-") && stat(path, &st) == 0 && S_ISREG(st.st_mode))
+    if (strcmp(path, "-") != 0 && stat(path, &st) == 0 && S_ISREG(st.st_mode))
         mr_log(MR_LOG_NOTE, "wrote the page '%s' (%s); open it in a browser", path,
                mr_human_bytes((double)st.st_size, size));
 }
