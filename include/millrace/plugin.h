@@ -17,7 +17,9 @@
  * (a plug-in that was built for another version is refused, never misread), the kind, that the name is free, and that
  * every operation is there. A shared object that is refused stays unused; its own constructors may have run.
  *
- * Trust: a plug-in is code of the user's and runs with the user's rights, like any library on LD_LIBRARY_PATH.
+ * Trust: a plug-in is code of the user's and runs with the user's rights, like any library on LD_LIBRARY_PATH. An object
+ * is refused when it, its folder or one above can be changed by users other than root and this one; sticky folders such
+ * as /tmp are fine.
  * Thread safety: load at the start, before other threads use stores, formats, policies or checkpoints. What is loaded
  * stays until the process ends. */
 #ifndef MILLRACE_PLUGIN_H
@@ -61,8 +63,8 @@ extern const struct mr_plugin mr_plugin;
                                         sizeof(mr_plugin_entries) / sizeof(mr_plugin_entries[0]), mr_plugin_entries}
 
 /* Loads one shared object, or all *.so of a folder in the order of their names. One that is loaded already counts as
- * loaded. Errors: MR_E_UNSUPPORTED (another abi or size), MR_E_CONFIG (no plug-in, not loadable, unknown kind, the name
- * is taken), MR_E_USAGE (an operation is missing), -ENOENT and other errors of the system; the message names the file.
+ * loaded. Errors: MR_E_UNSUPPORTED (another abi or size), MR_E_CONFIG (no plug-in, not loadable, others can change
+ * it, unknown kind, the name is taken), MR_E_USAGE (an operation is missing), -ENOENT and other errors of the system; the message names the file.
  * With an error nothing more is loaded; what came before it stays. */
 int mr_plugin_load(const char *path, struct mr_error *err);
 /* The same for a colon-separated list, such as the value of MILLRACE_PLUGIN_PATH. NULL and empty parts are skipped. */

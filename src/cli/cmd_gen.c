@@ -28,7 +28,7 @@ struct gen_options {
     const char *folder, *workload, *config_dir, *store;
     struct mr_gen_spec spec;
     int64_t eval_files, eval_subfolders, threads, ranks;
-    bool dry_run, json, overwrite, repair, fsync, lenient;
+    bool dry_run, json, overwrite, repair, fsync, lenient, allow_plugins;
     atomic_bool *all_stop; /* not an option: shared by the forked ranks */
 };
 
@@ -45,6 +45,7 @@ static const struct mr_option rows[] = {
         .doc = "Take what flags do not say from this preset or workload file; the same as workload=NAME.",
         .example = "unet3d_h100"),
     ROW("config_dir", config_dir, STRING, "", .doc = "Folder with workload files, searched first."),
+    ROW("allow_plugins", allow_plugins, BOOL, "false", .doc = MR_DOC_ALLOW_PLUGINS),
     ROW("lenient", lenient, BOOL, "false", .doc = "Unknown keys of the workload are noted and ignored."),
     MR_ROW_THREADS(AT(threads), "Threads per rank; 0 = one per CPU. The bytes do not depend on it."),
     ROW("ranks", ranks, INT, "1", .min = 1, .max = 1024,
@@ -137,6 +138,7 @@ static int apply_workload(struct mr_command_ctx *ctx, struct gen_options *o, str
     struct mr_workload *w;
     if (!*o->workload && !ctx->overrides.n)
         return 0;
+    mr_cli_choose_plugins(o->dry_run, o->allow_plugins);
     int r = mr_cli_workload(o->workload, o->config_dir, &ctx->overrides, o->lenient, ctx->arena, &w, err);
     if (r < 0)
         return r;

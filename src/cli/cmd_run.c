@@ -329,6 +329,7 @@ static int run_run(struct mr_command_ctx *ctx, struct mr_error *err)
     const struct run_options *o = ctx->options;
     struct mr_job *j = mr_arena_alloc(ctx->arena, sizeof(*j));
     int rc = j ? check_modes(o, err) : mr_error_set(err, -ENOMEM, "cannot start a run");
+    mr_cli_choose_plugins(o->dry_run, o->job.allow_plugins);
     if (!rc)
         rc = resolve(ctx, j, err);
     if (!rc)

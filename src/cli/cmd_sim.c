@@ -32,7 +32,7 @@ struct sim_options {
     int64_t seeds, grain, threads;
     uint64_t memory;
     double max_stall;
-    bool plan, list, access, json, csv;
+    bool plan, list, access, json, csv, allow_plugins;
 };
 
 static const char *const compat_names[] = {"none", "thesis", NULL};
@@ -82,6 +82,7 @@ static const struct mr_option sim_rows[] = {
     ROW("threads", threads, INT, "0", .min = 0, .max = 64,
         .doc = "Threads of the expected method; 0: as many as processors. The exact one takes one."),
     ROW("config_dir", config_dir, STRING, "", .doc = "Folder searched first for scenarios/ and systems/."),
+    ROW("allow_plugins", allow_plugins, BOOL, "false", .doc = MR_DOC_ALLOW_PLUGINS),
     ROW("csv", csv, BOOL, "false", .doc = "Prints one line of CSV for every policy, and with --sweep for every point."),
     ROW("json", json, BOOL, "false", .short_flag = 'j', .doc = "Prints one JSON object."),
     MR_OPTION_END,
@@ -377,6 +378,7 @@ static int sim_run(struct mr_command_ctx *ctx, struct mr_error *err)
                                   .stop = ctx->stop,
                                   .trace = *o->trace ? o->trace : NULL};
     struct mr_strings search;
+    mr_cli_choose_plugins(false, o->allow_plugins);
     int rc = parse_policies(o->policy, so.policies, err);
     if (!rc && o->csv && (o->json || o->plan || o->access || o->list))
         rc = mr_error_plain(err, MR_E_USAGE, "--csv does not go with --json, --plan, --access or --list");

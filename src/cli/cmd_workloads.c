@@ -18,7 +18,7 @@ struct workloads_options {
     int action;
     const char *name, *config_dir, *dir;
     double scale;
-    bool json, keep;
+    bool json, keep, allow_plugins;
 };
 
 static const char *const actions[] = {"list", "show", "check", NULL};
@@ -37,6 +37,7 @@ static const struct mr_option workloads_options[] = {
         .doc = "With check: size of the data set relative to the original; 0: the preset's own.", .example = "0.01"),
     ROW("dir", dir, STRING, "", .doc = "With check: where the data is put meanwhile; default $TMPDIR or /tmp."),
     ROW("keep", keep, BOOL, "false", .doc = "With check: leave data and traces there."),
+    ROW("allow_plugins", allow_plugins, BOOL, "false", .doc = "With check: " MR_DOC_ALLOW_PLUGINS),
     ROW("json", json, BOOL, "false", .doc = "Prints the result as JSON."),
     MR_OPTION_END,
 };
@@ -212,6 +213,7 @@ static int workloads_run(struct mr_command_ctx *ctx, struct mr_error *err)
     int rc = mr_cli_search_path(opt->config_dir, ctx->arena, &path, err);
     if (rc)
         return rc;
+    mr_cli_choose_plugins(opt->action != ACTION_CHECK, opt->allow_plugins);
     if (opt->action == ACTION_LIST && *opt->name)
         return mr_error_plain(err, MR_E_USAGE, "unexpected argument '%.200s' after 'list'", opt->name);
     if (opt->action == ACTION_CHECK)

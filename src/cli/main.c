@@ -9,6 +9,7 @@
 #include "cli/commands.h"
 #include "cli/globals.h"
 #include "cli/help.h"
+#include "cli/workload_args.h"
 #include "base/arena.h"
 #include "base/log.h"
 #include "comm/comm.h"
@@ -164,7 +165,7 @@ static int run_command(const struct mr_command *cmd, int argc, char *const *argv
 static int load_plugins(const char *command, bool only_help, struct mr_error *err)
 {
     struct mr_error why = {0};
-    mr_workload_set_plugin_loader(mr_plugin_load);
+    mr_workload_set_plugin_loader(mr_cli_load_plugin);
     int rc = mr_plugins_load(getenv("MILLRACE_PLUGIN_PATH"), &why);
     if (rc == 0)
         return 0;

@@ -5,6 +5,8 @@
 #include "base/common.h"
 #include "base/log.h"
 
+#include <millrace/plugin.h>
+
 #include <errno.h>
 #include <limits.h>
 #include <stdint.h>
@@ -80,6 +82,28 @@ int mr_cli_search_path(const char *config_dir, struct mr_arena *a, struct mr_str
     }
     *out = list;
     return 0;
+}
+
+static enum mr_cli_plugins plugins = MR_CLI_PLUGINS_REFUSED;
+
+void mr_cli_set_plugins(enum mr_cli_plugins how)
+{
+    plugins = how;
+}
+
+int mr_cli_load_plugin(const char *path, enum mr_origin from, struct mr_error *err)
+{
+    if (plugins == MR_CLI_PLUGINS_UNUSED) {
+        mr_log(MR_LOG_NOTE,
+               "the plug-in '%s' is not loaded, because this command runs no code of a workload; names from it are "
+               "unknown (to load it anyway: MILLRACE_PLUGIN_PATH)",
+               path);
+        return 0;
+    }
+    if (from != MR_ORIGIN_FILE || plugins == MR_CLI_PLUGINS_ALLOWED)
+        return mr_plugin_load(path, err);
+    mr_error_plain(err, MR_E_CONFIG, "the workload names the plug-in '%s': code that would run with your rights", path);
+    return mr_error_hint(err, "if you trust the file and the plug-in, add --allow-plugins"), MR_E_CONFIG;
 }
 
 void mr_cli_log_notes(const struct mr_workload *w)

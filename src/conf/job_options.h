@@ -13,8 +13,8 @@
 struct mr_job_options {
     const char *workload, *config_dir, *data, *out, *store, *checkpoint_store, *checkpoint_folder, *burst_buffer,
         *system, *trace, *policy, *tiers, *peers;
-    bool lenient, verify, generate, strict_trust, expect, probe, overwrite, copy_to_device, preprocess_sleep,
-        cache_each_epoch, ceiling;
+    bool lenient, allow_plugins, verify, generate, strict_trust, expect, probe, overwrite, copy_to_device,
+        preprocess_sleep, cache_each_epoch, ceiling;
     int compute, cache, io; /* enums of trainer.h and loader.h */
     int64_t ranks, threads, lookahead, seed, keep_last;
     double scale; /* of checkpoints */
@@ -156,6 +156,9 @@ int mr_job_options_from_json(const json_t *given, struct mr_arena *a, struct mr_
         MR_JOB_ROW(at, "config_dir", config_dir, STRING, "",                                                           \
                    .doc = "Folder with workload files, searched first; workload/NAME.yaml inside it is found, too.",   \
                    .example = "--config-dir my/configs"),                                                              \
-        MR_JOB_ROW(at, "lenient", lenient, BOOL, "false", .doc = "Unknown keys are noted and ignored.")
+        MR_JOB_ROW(at, "lenient", lenient, BOOL, "false", .doc = "Unknown keys are noted and ignored."),               \
+        MR_JOB_ROW(at, "allow_plugins", allow_plugins, BOOL, "false",                                                  \
+                   .doc = "Loads the plug-ins that the workload file names. They are code that runs with your "        \
+                          "rights: read a file of somebody else's first.")
 
 #endif

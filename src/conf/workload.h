@@ -354,8 +354,9 @@ int mr_conf_format_add(const char *name, struct mr_error *err);
 
 /* Who loads what the key `plugin` names, called for each path as soon as the key is seen, so that the other keys may
  * name what the plug-ins bring. This folder may not know stores and formats, hence the hook; without one the key is
- * refused. Set at the start. */
-typedef int mr_workload_plugin_fn(const char *path, struct mr_error *err);
+ * refused. `from`: a file's author is not the user, an override's is. Whether it is loaded is the hook's decision; 0
+ * without loading leaves the names unknown that it would bring. Set at the start. */
+typedef int mr_workload_plugin_fn(const char *path, enum mr_origin from, struct mr_error *err);
 void mr_workload_set_plugin_loader(mr_workload_plugin_fn *fn);
 /* The access order by name, as <millrace/order.h> knows it. reader.order if set; else from the shuffle keys: both off
  * is sequential, only files is file, samples of a streaming loader (tensorflow with tfrecord) is buffer, else auto. */

@@ -101,7 +101,7 @@ static int load_plugins(struct mr_applier *ap)
             snprintf(path, sizeof path, "%.*s/%s", (int)(slash - ap->where), ap->where, list->item[i]);
         else
             snprintf(path, sizeof path, "%s", list->item[i]);
-        rc = plugin_loader ? plugin_loader(path, ap->err)
+        rc = plugin_loader ? plugin_loader(path, ap->kind, ap->err)
                            : mr_error_plain(ap->err, MR_E_UNSUPPORTED, "this program loads no plug-ins: '%s'", path);
     }
     return rc;

@@ -5,13 +5,15 @@
  * What must stay true
  *  1. Nothing of an entry but abi and size is read before these two are known to be right (the registries do that).
  *  2. An object with a registered entry is never closed: the registries point into it.
- *  3. A file is loaded once: files are told apart by device and inode, so links and spellings do not matter. */
+ *  3. Nothing is loaded that another user could have changed (plugin_trust.h).
+ *  4. A file is loaded once: files are told apart by device and inode, so links and spellings do not matter. */
 #include <millrace/plugin.h>
 
 #include "base/common.h"
 #include "checkpoint/checkpointer.h"
 #include "conf/workload.h"
 #include "format/format.h"
+#include "plugin/plugin_trust.h"
 #include "policy/policy.h"
 #include "store/store.h"
 
@@ -175,7 +177,8 @@ static int load_file(const char *path, const struct stat *st, struct mr_error *e
             return 0;
     if (file_count == LOADED_MAX)
         return mr_error_plain(err, MR_E_LIMIT, "cannot load plug-in '%s': %u are loaded already", path, LOADED_MAX);
-    int rc = load_object(path, err);
+    int rc = mr_plugin_check_trust(path, err);
+    rc = rc ? rc : load_object(path, err);
     if (rc == 0)
         files[file_count++] = (struct loaded_file){.device = st->st_dev, .inode = st->st_ino};
     return rc;
@@ -190,7 +193,10 @@ static int is_object(const struct dirent *e)
 static int load_folder(const char *path, struct mr_error *err)
 {
     struct dirent **names = NULL;
-    int n = scandir(path, &names, is_object, alphasort), rc = 0;
+    int rc = mr_plugin_check_trust(path, err);
+    if (rc < 0)
+        return rc;
+    int n = scandir(path, &names, is_object, alphasort);
     if (n < 0)
         return mr_error_set(err, -errno, "cannot look for plug-ins in '%s'", path);
     for (int i = 0; i < n; i++) {

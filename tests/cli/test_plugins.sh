@@ -58,18 +58,58 @@ reader: {batch_size: 2}
 train: {epochs: 1, computation_time: 0.0005}
 checkpoint: {checkpoint_folder: ckpt, engine: rank-files}
 Y
-expect 0 "$m" run plugins/w.yaml --ranks 2 --store skeleton --checkpoint-store skeleton --out result
+expect 0 "$m" run plugins/w.yaml --allow-plugins --ranks 2 --store skeleton --checkpoint-store skeleton --out result
 [ -s ckpt/step-4.done ] && [ -s ckpt/step-4.g0.rank-1 ] || fail "the engine wrote no checkpoint: $(ls ckpt)"
 [ -s data/train/img_0_of_4.lenrec ] || fail "the data set has another format: $(ls data/train)"
 grep -q '"value": "rank-files"' result/config.json || fail "the result does not name the engine"
-expect 2 "$m" run plugins/w.yaml checkpoint.engine=rank-flies --out none
+expect 2 "$m" run plugins/w.yaml --allow-plugins checkpoint.engine=rank-flies --out none
 grep -q "unknown checkpoint engine 'rank-flies'" err && grep -q "did you mean 'rank-files'" err || fail "$(cat err)"
-expect 0 "$m" gen again workload=plugins/w.yaml plugin=plugins/format_skeleton.so
+expect 0 "$m" gen again --allow-plugins workload=plugins/w.yaml plugin=plugins/format_skeleton.so
+# ---- looking runs no code: one that leaves a mark when it is loaded
+cat >mark.c <<'C'
+#include <stdio.h>
+__attribute__((constructor)) static void mark(void) { fclose(fopen(MARK, "w")); }
+C
+"$cc" -shared -fPIC -DMARK="\"$dir/marked\"" -o mark.so mark.c
+mkdir presets && printf 'plugin: [%s]\nreader: {batch_size: 2}\n' "$dir/mark.so" >presets/marks.yaml
+for looking in 'workloads show presets/marks.yaml' 'workloads list --config-dir presets' 'run --dry-run presets/marks.yaml' \
+    'gen x --dry-run workload=presets/marks.yaml dataset.num_files_train=1' "run --dry-run plugin=$dir/mark.so"; do
+    expect 0 "$m" $looking
+    [ ! -e marked ] || fail "'millrace $looking' loads a plug-in"
+done
+for doing in 'run presets/marks.yaml --out none' 'gen x workload=presets/marks.yaml' 'run --virtual presets/marks.yaml' \
+    'sim workload=presets/marks.yaml system=lassen' 'workloads check presets/marks.yaml'; do
+    expect 2 "$m" $doing
+    grep -q "names the plug-in '$dir/mark.so'" err && grep -q 'add --allow-plugins' err || fail "$doing: $(cat err)"
+    [ ! -e marked ] || fail "'millrace $doing' loads a plug-in without --allow-plugins"
+    expect 2 "$m" $doing --allow-plugins # it is no plug-in, but was loaded
+    [ -e marked ] || fail "'millrace $doing --allow-plugins' loads nothing"
+    rm marked
+done
+expect 2 "$m" run presets/marks.yaml "plugin=$dir/mark.so" --out none # an override is the user's own word
+rm marked
+# ---- what others can change is refused, whoever names it
+refused()
+{
+    expect 2 "$m" gen x "plugin=$1"
+    grep -q "$2" err || fail "$1: $(cat err)"
+    [ ! -e marked ] || fail "$1 was loaded"
+}
+chmod 777 mark.so && refused "$dir/mark.so" "others can write to it"
+chmod 755 mark.so && mkdir -m 775 shared && mkdir shared/mine && cp mark.so shared/mine && ln -s shared/mine link
+refused link/mark.so "others can write to '$dir/shared'"
+refused "$dir/shared" "others can write to it"
+if [ "$(id -u)" = 0 ]; then
+    chown 12345 mark.so && refused "$dir/mark.so" "another user owns it"
+    chown 0 mark.so
+fi
+mkfifo pipe.so && refused "$dir/pipe.so" "not a regular file"
+
 # without the plug-ins the names are unknown, and a plug-in that is not there is named with its line
 expect 2 "$m" gen x --format lenrec
-expect 2 "$m" run workload=plugins/w.yaml --store no_such_store --out none
+expect 2 "$m" run --allow-plugins workload=plugins/w.yaml --store no_such_store --out none
 sed -i 's/format_skeleton/formt_skeleton/' plugins/w.yaml
-expect 5 "$m" run plugins/w.yaml --out none
+expect 5 "$m" run plugins/w.yaml --allow-plugins --out none
 grep -q 'plugins/formt_skeleton.so' err && grep -q 'w.yaml:1' err || fail "$(cat err)"
 
 # ---- a program that links the library

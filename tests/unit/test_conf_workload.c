@@ -462,8 +462,10 @@ static void every_misspelt_key_of_dlio_and_mlperf_files_is_caught(void **state)
 
 /* Stands for who loads plug-ins: keeps the paths, and brings a format. */
 static char asked_for[256];
-static int load_plugin(const char *path, struct mr_error *e)
+static enum mr_origin asked_from;
+static int load_plugin(const char *path, enum mr_origin from, struct mr_error *e)
 {
+    asked_from = from;
     size_t n = strlen(asked_for);
     snprintf(asked_for + n, sizeof asked_for - n, "%s;", path);
     if (strstr(path, "broken"))
@@ -484,11 +486,13 @@ static void plugins_come_before_the_keys_that_name_what_they_bring(void **state)
     assert_string_equal(asked_for, "dir/brings.so;/lib/x.so;"); /* relative to the file */
     assert_string_equal(mr_conf_format_name((enum mr_conf_format)w->dataset.format), "brought");
     assert_int_equal(w->top.plugin.n, 2);
+    assert_int_equal(asked_from, MR_ORIGIN_FILE);
     asked_for[0] = '\0';
     assert_int_equal(RESOLVE(&a, &w, NULL, "dataset.format=brought", "plugin=y.so"), 0);
     assert_string_equal(w->top.plugin.item[0], "y.so"); /* relative to where the command runs */
     assert_int_equal(origin(w, "", "plugin")->kind, MR_ORIGIN_OVERRIDE);
     assert_non_null(strstr(asked_for, "y.so;"));
+    assert_int_equal(asked_from, MR_ORIGIN_OVERRIDE);
     assert_int_equal(parse("reader: {batch_size: 2}\nplugin: broken.so\n", &a, &w), MR_E_CONFIG);
     assert_non_null(strstr(err.context, "f.yaml:2"));
     mr_workload_set_plugin_loader(NULL);
