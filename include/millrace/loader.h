@@ -251,7 +251,10 @@ static inline const struct mr_shape *mr_batch_shape(const struct mr_batch *b, ui
 /* Samples of this rank by where their bytes came from. */
 struct mr_loader_from {
     uint64_t samples, bytes; /* as stored */
-    uint64_t fetch_ns;       /* from asking for the bytes to having them, summed; 0 for what was there */
+    /* What devices and peers took, from the start of a read or request to its end, without waits in our own queues, summed
+     * over the samples; 0 for what was there. Reads overlap: the sum exceeds the time that passed where several were in
+     * flight. */
+    uint64_t fetch_ns;
 };
 
 /* What tiers have done; all 0 without. ram, ssd, peer and source are this rank's, the rest is of its node and the

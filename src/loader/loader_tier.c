@@ -239,7 +239,7 @@ uint64_t mr_loader_tier_done(struct engine_thread *t, bool made)
     struct from_sums *s = &t->came[d.from];
     count(&s->samples, 1);
     count(&s->bytes, d.bytes);
-    count(&s->fetch_ns, d.asked_ns && d.came_ns > d.asked_ns ? d.came_ns - d.asked_ns : 0);
+    count(&s->fetch_ns, d.began_ns && d.came_ns > d.began_ns ? d.came_ns - d.began_ns : 0);
     return d.from == MR_TIER_SOURCE ? d.bytes : 0;
 }
 

@@ -99,7 +99,7 @@ static void deliver_all(struct mr_executor *x, struct mr_fetching *f, enum mr_ti
     struct mr_delivery d = {.id = e->id,
                             .at = e->at,
                             .bytes = err ? 0 : e->bytes,
-                            .asked_ns = f->asked_ns,
+                            .began_ns = now - took_ns(f, now),
                             .came_ns = now,
                             .code = err ? err->code : 0,
                             .from = from};
@@ -112,6 +112,7 @@ static void deliver_all(struct mr_executor *x, struct mr_fetching *f, enum mr_ti
         if (!err)
             count_up(&x->board->from[d.from], e->bytes, s == f->first_waiter ? took_ns(f, now) : 0);
         d.from = MR_TIER_RAM; /* those who joined read what the first one brought */
+        d.began_ns = 0;
     }
 }
 
@@ -256,6 +257,7 @@ static uint64_t run_source(void *user, void *mine, struct mr_work_job *job)
         return 0;
     }
     uint64_t before = mr_dataset_reader_times(mine)->read_bytes, begins = mr_now_ns();
+    f->began_ns = begins; /* a peer may have been at it before */
     if (atomic_fetch_add(&x->board->source_reading, 1) == 0)
         atomic_fetch_sub(&x->board->source_busy_ns, begins);
     int rc = mr_dataset_read(mine, e->id, x->read_flags, mr_segment_data(x->segment, e->at), e->bytes, &sample, &err);

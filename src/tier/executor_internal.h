@@ -29,7 +29,7 @@ struct mr_fetching {
     struct mr_executor *x;
     struct mr_holding *e;
     uint64_t access;                    /* for which the policy planned it, or the deadline of the fill */
-    uint64_t asked_ns, began_ns;        /* planned; and when a device, or a peer, was at it */
+    uint64_t asked_ns, began_ns;        /* planned; when the device, or the peer, that is at it began; 0: none has */
     uint32_t first_waiter, last_waiter; /* slots of rings; MR_HOLDING_NONE */
     bool fill, tells;                   /* tells: the policy wants the result */
     bool only_from_pfs;

@@ -51,7 +51,7 @@ enum mr_tier_from { MR_TIER_RAM, MR_TIER_SSD, MR_TIER_PEER, MR_TIER_SOURCE, MR_T
 struct mr_delivery {
     uint64_t id;
     uint64_t at, bytes; /* in the segment's bytes */
-    uint64_t asked_ns;  /* when its bytes were asked for; 0: they were there */
+    uint64_t began_ns;  /* when a device or a peer began on it; 0: it was there, or came for another delivery */
     uint64_t came_ns;   /* when they had come */
     int code;           /* FAILED */
     enum mr_tier_from from;

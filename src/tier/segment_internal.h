@@ -17,7 +17,7 @@
 /* One delivery: a cache line. word = n << 3 | state (S1). */
 struct mr_segment_slot {
     alignas(64) _Atomic uint64_t word;
-    uint64_t id, at, bytes, asked_ns, came_ns;
+    uint64_t id, at, bytes, began_ns, came_ns;
     int32_t code;
     uint16_t from, error; /* error: index of the text + 1; 0: none */
 };

@@ -46,7 +46,7 @@ static void set(struct mr_segment *s, uint32_t rank, uint64_t n, const struct mr
     slot->id = d->id;
     slot->at = d->at;
     slot->bytes = d->bytes;
-    slot->asked_ns = d->asked_ns;
+    slot->began_ns = d->began_ns;
     slot->came_ns = d->came_ns;
     slot->code = d->code;
     slot->from = (uint16_t)d->from;
@@ -102,7 +102,7 @@ void mr_segment_wake_all(struct mr_segment *s, uint32_t rank)
 static void give_back(struct mr_segment *s, uint32_t rank, struct mr_segment_slot *slot, struct mr_delivery *d)
 {
     if (d)
-        *d = (struct mr_delivery){slot->id,      slot->at,   slot->bytes, slot->asked_ns,
+        *d = (struct mr_delivery){slot->id,      slot->at,   slot->bytes, slot->began_ns,
                                   slot->came_ns, slot->code, slot->from};
     if (slot->error)
         s->rank[rank].error[slot->error - 1].used = 0;
@@ -399,7 +399,7 @@ const void *mr_segment_take(struct mr_segment *s, uint32_t rank, uint64_t n, str
         word = atomic_load_explicit(&slot->word, memory_order_acquire);
     }
     if (d)
-        *d = (struct mr_delivery){slot->id,      slot->at,   slot->bytes, slot->asked_ns,
+        *d = (struct mr_delivery){slot->id,      slot->at,   slot->bytes, slot->began_ns,
                                   slot->came_ns, slot->code, slot->from};
     if (MR_UNLIKELY(word != WORD(n, MR_DELIVERY_READY))) {
         failure(s, rank, slot, err);
