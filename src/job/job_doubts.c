@@ -87,7 +87,7 @@ static void doubt_steps(struct mr_job *j)
 {
     const struct mr_metrics *m = j->result.metrics;
     double target = j->w->metric.au;
-    uint64_t each = m->au_steps / MR_MAX(j->result.world, 1u);
+    uint64_t each = m->au_steps;
     if (!has_target(j))
         return;
     if (each < STEPS_LEAST)

@@ -44,11 +44,12 @@ static double or_zero(double x)
 static int read_measured(const json_t *root, const char *path, struct mr_job_measured *out, struct mr_error *err)
 {
     const json_t *m = json_object_get(root, "millrace");
-    struct mr_job_measured r = {.sample_bytes =
-                                    number(json_object_get(m, "sample_bytes")) / number(json_object_get(m, "samples")),
+    double samples = number(json_object_get(m, "samples"));
+    struct mr_job_measured r = {.samples = samples,
+                                .sample_bytes = number(json_object_get(m, "read_bytes")) / samples,
+                                .steps = number(json_object_get(m, "steps")) / number(json_object_get(m, "ranks")),
                                 .epochs = number(json_object_get(root, "epochs")),
                                 .compute_s = or_zero(number(json_object_get(m, "compute_mean_s"))),
-                                .consumed_bytes = number(json_object_get(m, "sample_bytes")),
                                 .read_bytes = number(json_object_get(m, "read_bytes")),
                                 .supply_bytes_per_s = or_zero(number(json_object_get(m, "supply_bytes_per_s"))),
                                 .memory_gib = or_zero(number(json_object_get(root, "host_memory_GB")))};
@@ -71,6 +72,9 @@ static int read_measured(const json_t *root, const char *path, struct mr_job_mea
         return mr_error_plain(err, MR_E_INCOMPLETE, "the run in '%s' has no read times of its threads", path);
     *out = r;
     mr_job_read_sources(root, out);
+    double moved = out->source_bytes + out->peer_bytes + out->own_bytes;
+    if (out->tier_nodes > 0 && moved > 0) /* of all places that samples came from */
+        out->sample_bytes = moved / samples;
     return 0;
 }
 

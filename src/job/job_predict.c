@@ -1,7 +1,7 @@
 /* Predicting a job (`run --virtual`): the same workload on the virtual clock against a storage model, in seconds
  * instead of hours. The simulator (src/sim) plays the order, the batches and the compute time of the workload on every
- * rank; the model says how the storage shares its bandwidth among them. Whole epochs, the last one that
- * total_training_steps cuts short, and an evaluation are played apart and added up; checkpoints are
+ * rank; the model says how the storage shares its bandwidth among them. Training, to the step at which
+ * total_training_steps ends it, and an evaluation are played apart and added up; checkpoints are
  * predict_checkpoint.c's. */
 #include "base/common.h"
 #include "job/job_predict.h"
@@ -37,6 +37,8 @@ static int play(const struct mr_job *j, const struct mr_system *sys, const struc
         rc = mr_scenario_check(&s, err);
     if (!rc)
         rc = mr_sim_workload_init(&w, &s, err);
+    w.skip_first = (uint64_t)j->w->output_metric.exclude_start_steps;
+    w.skip_last = (uint64_t)j->w->output_metric.exclude_end_steps;
     if (!rc)
         rc = mr_sim_bounds(&w, &bounds, err);
     if (!rc)
@@ -49,6 +51,8 @@ static int play(const struct mr_job *j, const struct mr_system *sys, const struc
     sum->first_epoch_s = sum->time_s > 0 ? sum->first_epoch_s : res.first_epoch_s;
     sum->time_s += res.time_s;
     sum->compute_s += part->compute_s > 0 ? bounds.compute_only_s : 0;
+    sum->counted_s += res.counted_s;
+    sum->counted_compute_s += (double)res.counted_steps * part->compute_s;
     sum->read_bytes += part->reads ? res.pfs_mb * MB : 0;
     return 0;
 }
@@ -56,14 +60,9 @@ static int play(const struct mr_job *j, const struct mr_system *sys, const struc
 static int play_training(const struct mr_job *j, const struct mr_system *sys, struct mr_job_played *sum,
                          struct mr_error *err)
 {
-    struct mr_job_part whole, rest;
-    mr_job_training(j, &whole);
-    rest = whole;
-    rest.steps = j->plan.total_steps % whole.steps;
-    rest.samples = 0;
-    rest.epochs = 1;
-    int rc = play(j, sys, &whole, sum, err);
-    return rc ? rc : play(j, sys, &rest, sum, err);
+    struct mr_job_part training;
+    mr_job_training(j, &training);
+    return play(j, sys, &training, sum, err);
 }
 
 static int play_evaluation(const struct mr_job *j, const struct mr_system *sys, struct mr_job_played *once,
@@ -98,6 +97,12 @@ static int predict_preload(const struct mr_job *j, struct mr_job_prediction *v, 
     return 0;
 }
 
+/* Over the steps that a run counts, too. */
+static double au_of(const struct mr_job_played *t)
+{
+    return t->counted_s > 0 ? fmin(1, t->counted_compute_s / t->counted_s) : 0;
+}
+
 /* Of what is computed: utilisation and the like follow from the parts. */
 static void add_up(const struct mr_job *j, struct mr_job_prediction *v)
 {
@@ -105,7 +110,7 @@ static void add_up(const struct mr_job *j, struct mr_job_prediction *v)
     double samples = (double)j->plan.total_steps * (double)j->w->reader.batch_size * j->plan.ranks;
     v->eval_s = v->eval.time_s * (double)j->plan.evaluations;
     v->duration_s = v->preload_s + t->time_s + v->eval_s + v->ckpt.total_s;
-    v->au = t->time_s > 0 ? fmin(1, t->compute_s / t->time_s) : 0;
+    v->au = au_of(t);
     v->stall_s = fmax(0, t->time_s - t->compute_s);
     v->samples_per_s = t->time_s > 0 ? samples / t->time_s : 0;
 }
@@ -152,7 +157,7 @@ static int predict_spread(const struct mr_job *j, struct mr_job_prediction *v, s
         int rc = play_training(j, &sys, &t, err);
         if (rc)
             return rc;
-        au[i] = t.time_s > 0 ? fmin(1, t.compute_s / t.time_s) : 0;
+        au[i] = au_of(&t);
     }
     v->au_low = fmin(au[0], v->au);
     v->au_high = fmax(au[1], v->au);

@@ -7,6 +7,7 @@
 
 struct mr_job_played {
     double time_s, first_epoch_s, compute_s, read_bytes;
+    double counted_s, counted_compute_s; /* of steps that count for the AU, as in a run */
 };
 
 struct mr_job_checkpoints {

@@ -34,9 +34,11 @@ static enum mr_order_mode order_of(const struct mr_workload *w)
 void mr_job_training(const struct mr_job *j, struct mr_job_part *out)
 {
     const struct mr_workload_plan *p = &j->plan;
+    uint64_t each = MR_MAX(p->steps_per_epoch, 1u);
     *out = (struct mr_job_part){.samples = p->train_samples,
                                 .steps = p->steps_per_epoch,
-                                .epochs = p->total_steps / MR_MAX(p->steps_per_epoch, 1u),
+                                .epochs = (p->total_steps + each - 1) / each,
+                                .limit = p->total_steps % each ? p->total_steps : 0,
                                 .batch = (uint64_t)j->w->reader.batch_size,
                                 .compute_s = p->compute_s,
                                 .order = order_of(j->w),
@@ -114,7 +116,8 @@ void mr_job_scenario(const struct mr_job *j, const struct mr_system *machine, co
                             .size_mean_mb = record / MB,
                             .size_stdev_mb = part->reads ? w->dataset.record_length_bytes_stdev / MB : 0,
                             .seed = j->seed,
-                            .order_mode = part->order};
+                            .order_mode = part->order,
+                            .steps = part->limit};
     snprintf(s.name, sizeof s.name, "%s", *w->name ? w->name : "workload");
     s.batch_asked = s.batch;
     s.samples = MR_MAX(part->samples, part->steps * s.batch);
@@ -204,7 +207,9 @@ static void put_measured(const struct mr_job_measured *m, struct mr_scenario *s)
 {
     s->size_mean_mb = m->sample_bytes / MB;
     s->epochs = (uint32_t)m->epochs;
+    s->steps = m->steps < m->epochs * (double)(s->samples / s->batch) ? (uint64_t)m->steps : 0;
     if (m->tier_nodes > 0) {
+        s->staging_serves = true;
         s->nodes = (uint32_t)m->tier_nodes;
         double threads = m->tier_threads > 0 ? m->tier_threads / m->tier_nodes : TIER_THREADS;
         s->system.classes[0].threads = fit_threads(&s->system, (unsigned)fmax(1, threads));
@@ -213,7 +218,7 @@ static void put_measured(const struct mr_job_measured *m, struct mr_scenario *s)
     }
     set_compute(s, m->compute_s);
     if (m->convert_s > 0)
-        s->system.preprocess_mbps = m->consumed_bytes / MB / m->convert_s;
+        s->system.preprocess_mbps = m->sample_bytes * m->samples / MB / m->convert_s;
 }
 
 static int check_reads(const struct mr_job *j, const struct mr_job_part *part, struct mr_error *err)
@@ -224,8 +229,6 @@ static int check_reads(const struct mr_job *j, const struct mr_job_part *part, s
     if (!part->reads)
         mr_log(MR_LOG_NOTE, "'%s' reads its data set into memory before the first step; what comes after is simulated",
                j->w->name);
-    if (j->plan.total_steps % part->steps)
-        mr_log(MR_LOG_NOTE, "'%s' stops in the middle of an epoch; whole epochs are simulated", j->w->name);
     return 0;
 }
 
@@ -250,7 +253,6 @@ int mr_job_study_scenario(struct mr_job *j, const struct mr_job_measured *measur
     if (rc)
         return rc;
     mr_job_training(j, &part);
-    part.epochs += part.steps && j->plan.total_steps % part.steps != 0;
     if ((rc = check_reads(j, &part, err)))
         return rc;
     mr_job_scenario(j, &machine, &part, &s);

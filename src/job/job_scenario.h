@@ -19,12 +19,13 @@
 /* Steps of one kind that are played in a row. */
 struct mr_job_part {
     uint64_t samples, steps, epochs, batch; /* steps of an epoch; batch of one rank */
+    uint64_t limit;                         /* of all steps, less than those of the epochs; 0: none */
     double compute_s;                       /* of a step */
     enum mr_order_mode order;
     bool reads; /* samples come from storage; false: from nowhere, or all before the first step */
 };
 
-/* The whole epochs of training; needs the plan. */
+/* Training, to its last step; needs the plan. */
 void mr_job_training(const struct mr_job *j, struct mr_job_part *out);
 /* Whether samples come from storage at all. */
 bool mr_job_reads_samples(const struct mr_job *j);
@@ -39,10 +40,10 @@ int mr_job_load_system(const struct mr_job *j, struct mr_system *out, struct mr_
 /* What a finished run measured, from its summary. */
 struct mr_job_measured {
     double sample_bytes, compute_s; /* means; compute_s 0: none */
-    double epochs;
-    double consumed_bytes, read_bytes; /* of samples; from storage */
-    double read_s, convert_s;          /* of all ranks and threads; converting: decode and transform */
-    double threads, threads_asked;     /* reading threads of a rank; asked for: 0 reads on demand */
+    double epochs, steps, samples;  /* steps of one rank; samples of all */
+    double read_bytes;              /* from storage; sample_bytes: as a sample is stored, not as training gets it */
+    double read_s, convert_s;       /* of all ranks and threads; converting: decode and transform */
+    double threads, threads_asked;  /* reading threads of a rank; asked for: 0 reads on demand */
     double supply_bytes_per_s, memory_gib;
     /* The run beside a prediction. Of epochs beyond those that are told the last one has the sums. */
     char policy[64]; /* by which it read; "" in summaries that do not say */

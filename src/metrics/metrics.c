@@ -229,8 +229,69 @@ static void compute_split(const struct mr_rank_series *series, size_t n, struct 
                        &m->split.barrier, &m->split.copy,       &m->split.other};
     for (size_t i = 0; i < MR_ARRAY_LEN(parts); i++)
         *parts[i] /= (double)ranks;
-    double left = 1 - m->split.data - m->split.checkpoint;
-    m->ceiling = left > 0 ? 1 / left : INFINITY;
+}
+
+/* ---- the ceiling: no waits for data, no checkpoints ---- */
+
+/* A rank's time since the barrier before, and the part of it without stalls. */
+static void between_barriers(const struct mr_rank_series *r, size_t i, double *took, double *busy)
+{
+    const struct mr_step *s = &r->steps[i];
+    *busy = (double)(s->copy_ns + s->compute_wall_ns);
+    *took = *busy + (double)s->load_ns + (i ? (double)r->steps[i - 1].checkpoint_ns : 0);
+}
+
+/* Steps that all ranks have; 0 where no rank ever waited at a barrier. */
+static size_t common_steps(const struct mr_rank_series *series, size_t n)
+{
+    size_t steps = n ? SIZE_MAX : 0;
+    uint64_t waited = 0;
+    for (size_t r = 0; r < n; r++) {
+        if (!series[r].n)
+            continue;
+        steps = MR_MIN(steps, series[r].n);
+        for (size_t i = 0; i < series[r].n; i++)
+            waited += series[r].steps[i].barrier_ns;
+    }
+    return waited && steps != SIZE_MAX ? steps : 0;
+}
+
+/* Where ranks meet at barriers, all go on when the slowest comes. Without stalls that is earlier by the difference of
+ * two maxima: barrier time that another rank's stall causes belongs to the stall. */
+static double saved_at_barriers(const struct mr_rank_series *series, size_t n, size_t steps)
+{
+    double saved = 0;
+    for (size_t i = 0; i < steps; i++) {
+        double last = 0, last_busy = 0, took, busy;
+        for (size_t r = 0; r < n; r++) {
+            if (!series[r].n)
+                continue;
+            between_barriers(&series[r], i, &took, &busy);
+            last = fmax(last, took);
+            last_busy = fmax(last_busy, busy);
+        }
+        saved += last - last_busy;
+    }
+    return saved;
+}
+
+static void compute_ceiling(const struct mr_rank_series *series, size_t n, struct mr_metrics *m)
+{
+    double lost = m->split.data + m->split.checkpoint, share = 0;
+    size_t ranks = 0, steps = common_steps(series, n);
+    double saved = saved_at_barriers(series, n, steps);
+    for (size_t r = 0; r < n && steps; r++) {
+        const struct mr_step *last = series[r].n ? &series[r].steps[series[r].n - 1] : NULL;
+        if (!last)
+            continue;
+        struct mr_split s = split_of(&series[r]);
+        double window = (double)(last->end_ns + last->checkpoint_ns - series[r].steps[0].start_ns);
+        share += fmin(ratio(saved + (double)last->checkpoint_ns, window), s.data + s.checkpoint + s.barrier);
+        ranks++;
+    }
+    if (ranks)
+        lost = fmax(lost, share / (double)ranks);
+    m->ceiling = lost < 1 ? 1 / (1 - lost) : INFINITY;
 }
 
 /* ---- totals, stalls ---- */
@@ -303,6 +364,8 @@ static void compute_stalls(const struct mr_rank_series *series, size_t n, struct
             compute += (double)s->compute_ns / 1e9;
             if ((double)s->load_ns > STALL_SHARE * wall_ns(s)) {
                 stalled += 1;
+                if (s->step == 0) /* the pipeline fills: no rate of delivery */
+                    continue;
                 stalled_bytes += (double)s->read_bytes;
                 stalled_ns += wall_ns(s);
                 stalled_steps++;
@@ -547,6 +610,7 @@ void mr_metrics_compute(const struct mr_rank_series *series, size_t n, const str
     compute_totals(series, n, out);
     compute_au(series, n, p, out);
     compute_split(series, n, out);
+    compute_ceiling(series, n, out);
     compute_stalls(series, n, out);
     compute_imbalance(series, n, out);
     compute_epochs(series, n, p, out);

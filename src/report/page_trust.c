@@ -157,7 +157,7 @@ static const struct {
     {"AU", "Accelerator utilisation: compute of the counted steps / wall time of the same steps, without the first "
            "step. The interval is a 95 % bootstrap over steps."},
     {"ceiling", "window / (window − data stall − checkpoint): removing all of both would make the run at most so many "
-                "times faster."},
+                "times faster. Barrier time that another rank's stall or checkpoint causes counts as that stall."},
     {"headroom", "supply / demand. Demand: ranks × batch × bytes per sample / compute time of a step. Supply: the rate "
                  "reached while loading was the limit."},
     {"read rate over the run, while reading",

@@ -217,6 +217,10 @@ static void keep_exact(const struct raw_scenario *before, const struct raw_scena
         out->size_stdev_mb = old->size_stdev_mb;
     if (after->step_time_ns == before->step_time_ns)
         out->step_s = old->step_s;
+    bool same_length = after->epochs == before->epochs && after->samples == before->samples &&
+                       out->batch == old->batch && out->nodes == old->nodes;
+    out->steps = same_length ? old->steps : 0;
+    out->staging_serves = old->staging_serves;
     if (out->step_s > 0)
         out->system.compute_mbps = out->size_mean_mb * (double)out->batch / out->nodes / out->step_s;
 }

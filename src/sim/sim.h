@@ -31,7 +31,9 @@ struct mr_scenario {
     double size_mean_mb, size_stdev_mb; /* normal, truncated at 0, the mean kept */
     uint64_t seed;
     enum mr_order_mode order_mode;
-    double step_s; /* compute of a node's step, whatever its bytes; 0: by the system's rate (shared engine) */
+    double step_s;       /* compute of a node's step, whatever its bytes; 0: by the system's rate (shared engine) */
+    uint64_t steps;      /* training ends after so many, in the last epoch at the earliest; 0: with the epochs */
+    bool staging_serves; /* a sample that is staged for one access serves another one, too (shared engine, exact) */
 };
 
 #define MR_SIM_EPOCHS_TOLD 16 /* the first ones, each by itself */
@@ -47,6 +49,8 @@ struct mr_sim_result {
     bool possible; /* false: `why` says why the policy cannot run this scenario */
     char why[160];
     double time_s, stall_s;
+    double counted_s; /* of time_s: steps that are not left out (mr_sim_workload); the shared engine only */
+    uint64_t counted_steps;
     double first_epoch_s;
     double stall_first_epoch_s;
     double preload_s; /* before the first step */
@@ -73,7 +77,8 @@ struct mr_sim_workload {
     uint32_t *stream; /* ids of one epoch, step by step, node by node: [step][node][per_node]; see mr_sim_load_epoch */
     float *step_mb;   /* MB of one node's step, [epoch][step][node], or NULL; see mr_sim_load_steps */
     struct mr_order *order;
-    struct mr_sim_trace *trace; /* or NULL: where mr_sim_shared puts its events; borrowed, see sim_trace.h */
+    uint64_t skip_first, skip_last; /* steps at the start and the end that counted_s leaves out */
+    struct mr_sim_trace *trace;     /* or NULL: where mr_sim_shared puts its events; borrowed, see sim_trace.h */
 };
 int mr_sim_workload_init(struct mr_sim_workload *w, const struct mr_scenario *s, struct mr_error *err);
 /* The whole bytes of a sample, as the trace counts them. */
@@ -87,6 +92,12 @@ double mr_sim_exact_bytes(const struct mr_scenario *s);
 double mr_sim_expected_bytes(const struct mr_scenario *s);
 void mr_sim_workload_done(struct mr_sim_workload *w);
 
+/* Steps of the whole training. */
+static inline uint64_t mr_sim_steps(const struct mr_sim_workload *w)
+{
+    uint64_t all = w->steps_per_epoch * w->scenario->epochs, limit = w->scenario->steps;
+    return limit && limit < all ? limit : all;
+}
 /* Compute time of one node's step of `mb`. */
 double mr_sim_compute_s(const struct mr_scenario *s, double mb);
 int mr_sim_bounds(struct mr_sim_workload *w, struct mr_sim_bounds *out, struct mr_error *err);

@@ -92,11 +92,23 @@ static void read_on_demand(struct shared *x, uint32_t node)
         mr_shared_stage_next(x, node * x->threads_per_node);
 }
 
+/* Samples of the step before need their places no longer. */
+static void release_staged(struct shared *x)
+{
+    for (uint32_t i = 0; i < x->s->nodes && x->staged && x->step; i++)
+        for (uint64_t item = (x->step - 1) * x->items_per_step; item < x->step * x->items_per_step; item++) {
+            struct item_ids it = mr_shared_item_ids(x, i, item);
+            for (uint64_t k = 0; k < it.n; k++)
+                x->staged[i * x->s->samples + it.ids[k]]--;
+        }
+}
+
 static void start_step(struct shared *x)
 {
     x->step_start = x->now;
     x->at_barrier = 0;
     x->barrier_s = 0;
+    release_staged(x);
     for (uint32_t i = 0; i < x->s->nodes; i++) {
         struct sim_node *n = &x->nodes[i];
         n->waiting_at_barrier = false;
@@ -220,7 +232,7 @@ static void trace_step(struct shared *x)
                                                              .ready_s = n->ready_s,
                                                              .bytes = step_bytes(x, i, step)});
     }
-    if (x->step % x->w->steps_per_epoch == 0) {
+    if (x->step % x->w->steps_per_epoch == 0 || x->step == mr_sim_steps(x->w)) {
         mr_sim_trace_epoch(x->w->trace, epoch, x->epoch_start, x->now);
         x->epoch_start = x->now;
     }
@@ -231,9 +243,13 @@ static void account_step(struct shared *x)
     double sum = 0;
     for (uint32_t i = 0; i < x->s->nodes; i++)
         sum += x->nodes[i].t - x->step_start;
-    double mean = sum / x->s->nodes, steps = (double)(x->w->steps_per_epoch * x->s->epochs);
+    double mean = sum / x->s->nodes, steps = (double)mr_sim_steps(x->w);
     if (mean > 0)
         x->out->imbalance += fmax(0, x->now - x->step_start - mean) / mean / steps;
+    if (x->step > x->w->skip_first && x->step + x->w->skip_last <= mr_sim_steps(x->w)) {
+        x->out->counted_s += x->now - x->step_start;
+        x->out->counted_steps++;
+    }
     if (x->step == x->w->steps_per_epoch)
         x->out->first_epoch_s = x->now;
     uint64_t epoch = (x->step - 1) / x->w->steps_per_epoch;
@@ -251,7 +267,7 @@ static void timer_fired(struct shared *x, uint64_t timer)
     case TIMER_BARRIER:
         x->step++;
         account_step(x);
-        if (x->step < x->w->steps_per_epoch * x->s->epochs)
+        if (x->step < mr_sim_steps(x->w))
             start_step(x);
         break;
     }
@@ -355,6 +371,8 @@ static int shared_init(struct shared *x, enum mr_policy_id policy, uint64_t grai
     if (!x->held)
         return -ENOMEM;
     memset(x->held, MR_NOT_HELD, x->s->nodes * x->s->samples);
+    if (x->s->staging_serves && x->ops->prefetches && !(x->staged = calloc(x->s->nodes, x->s->samples)))
+        return -ENOMEM;
     return 0;
 }
 
@@ -363,6 +381,7 @@ static void shared_done(struct shared *x)
     mr_policy_free_expected(&x->expected);
     mr_sim_world_done(&x->world);
     free(x->held);
+    free(x->staged);
     mr_clockwork_done(&x->clock);
     for (uint32_t i = 0; x->threads && i < x->n_threads; i++) {
         free(x->threads[i].ids);
@@ -405,7 +424,7 @@ static int run(struct shared *x, const atomic_bool *stop)
     if (rc)
         return rc;
     start_step(x);
-    uint64_t steps = x->w->steps_per_epoch * x->s->epochs, seen = 0;
+    uint64_t steps = mr_sim_steps(x->w), seen = 0;
     while (x->step < steps && !x->out_of_memory && !x->failed) {
         if (!run_event(x) && !x->failed)
             return mr_error_set(x->err, MR_E_INTERNAL, "the simulation of '%s' is stuck in step %llu: no event is left",
@@ -472,7 +491,8 @@ static int trace_perfect(struct mr_sim_workload *w, struct mr_error *err)
         double begin = now;
         rc = mr_sim_load_epoch(w, e, err);
         for (uint64_t step = 0; step < w->steps_per_epoch && !rc; step++)
-            now = trace_perfect_step(w, e, step, now);
+            if (e * w->steps_per_epoch + step < mr_sim_steps(w))
+                now = trace_perfect_step(w, e, step, now);
         mr_sim_trace_epoch(w->trace, e, begin, now);
     }
     mr_sim_trace_end(w->trace, now);
@@ -486,7 +506,8 @@ int mr_sim_shared(struct mr_sim_workload *w, enum mr_policy_id policy, uint64_t 
     if (policy == MR_POLICY_PERFECT) {
         struct mr_sim_bounds b;
         int rc = mr_sim_bounds(w, &b, err);
-        r.time_s = b.compute_only_s;
+        r.time_s = r.counted_s = b.compute_only_s;
+        r.counted_steps = mr_sim_steps(w);
         r.consumed_mb = b.consumed_mb;
         if (!rc && w->trace && !w->step_mb)
             rc = trace_perfect(w, err);

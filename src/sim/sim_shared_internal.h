@@ -61,6 +61,8 @@ struct shared {
     struct mr_sim_world world; /* with an instance of the policy for every node */
     struct mr_policy expected; /* without ops: the instances are in use */
     uint8_t *held;             /* who really has what: [node * samples + id]: class, MR_NOT_HELD or MR_INCOMING */
+    uint8_t *staged; /* accesses for which a sample is staged or on its way there: [node * samples + id]; NULL: they
+                        share nothing */
     struct mr_clockwork clock;
     struct sim_node *nodes;
     struct shared_thread *threads;

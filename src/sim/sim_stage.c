@@ -66,7 +66,7 @@ static bool may_stage(struct shared *x, uint32_t node, double mb)
 {
     const struct sim_node *n = &x->nodes[node];
     uint64_t epoch = n->next_item / x->items_per_epoch;
-    if (epoch >= x->s->epochs || epoch > x->step / x->w->steps_per_epoch + 1)
+    if (n->next_item >= mr_sim_steps(x->w) * x->items_per_step || epoch > x->step / x->w->steps_per_epoch + 1)
         return false;
     bool current_step = n->next_item < (x->step + 1) * x->items_per_step;
     return current_step || n->staged_mb + mb <= x->s->system.classes[0].capacity_mb;
@@ -82,7 +82,10 @@ static void find_sources(struct shared *x, uint32_t thread, uint64_t item, struc
         struct mr_plan plan;
         mr_policy_plan(&x->world.nodes[t->node], mr_shared_access(x, t->node, it.access + k), id, &plan);
         evict(x, t->node, plan.evict, plan.n_evict);
-        t->from[k] = (uint8_t)take_source(x, thread, id, plan.source, plan.n_sources, d);
+        bool is_staged = x->staged && x->staged[t->node * x->s->samples + id]++;
+        if (is_staged)
+            count(x, d, 1, id); /* of its own memory; nothing moves */
+        t->from[k] = is_staged ? MR_FROM_CLASS : (uint8_t)take_source(x, thread, id, plan.source, plan.n_sources, d);
         t->keep[k] = MR_NOT_HELD;
         uint8_t *held = mr_held(x, t->node, id);
         if (plan.keep == MR_NOT_HELD || *held != MR_NOT_HELD || (plan.keep_only_from_pfs && t->from[k] != MR_FROM_PFS))
@@ -116,7 +119,7 @@ bool mr_shared_stage_next(struct shared *x, uint32_t thread)
     assert(t->class == 0 && !t->busy);
     struct sim_node *n = &x->nodes[t->node];
     uint64_t epoch = n->next_item / x->items_per_epoch;
-    if (epoch >= x->s->epochs || epoch > x->step / x->w->steps_per_epoch + 1)
+    if (n->next_item >= mr_sim_steps(x->w) * x->items_per_step || epoch > x->step / x->w->steps_per_epoch + 1)
         return false;
     if (epoch >= x->epoch_loaded && (x->failed = mr_shared_load_epoch(x, epoch)))
         return false;

@@ -503,7 +503,7 @@ static void run_step(struct thesis *t, uint64_t step)
     }
     double mean = sum / t->s->nodes;
     if (mean > 0)
-        t->out->imbalance += fmax(0, slowest - t->now - mean) / mean / (double)(t->w->steps_per_epoch * t->s->epochs);
+        t->out->imbalance += fmax(0, slowest - t->now - mean) / mean / (double)mr_sim_steps(t->w);
     t->now = slowest;
 }
 
@@ -525,7 +525,8 @@ static int run_epoch(struct thesis *t, const atomic_bool *stop, struct mr_error 
             if (t->nodes[i].space[id] == COUNTED)
                 t->nodes[i].space[id] = FREE_FROM_NOW_ON;
     }
-    for (uint64_t step = 0; step < t->w->steps_per_epoch && !rc; step++) {
+    uint64_t left = mr_sim_steps(t->w) - t->epoch * t->w->steps_per_epoch;
+    for (uint64_t step = 0; step < MR_MIN(left, t->w->steps_per_epoch) && !rc; step++) {
         run_step(t, step);
         if (stop && atomic_load(stop))
             return mr_error_set(err, MR_E_INTERRUPTED, "stopped in epoch %u", t->epoch);

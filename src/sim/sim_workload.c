@@ -176,7 +176,7 @@ static void bounds_of_steps(const struct mr_sim_workload *w, struct mr_sim_bound
 {
     const struct mr_scenario *s = w->scenario;
     double compute = 0, distinct_mb = 0, consumed_mb = 0, lead = 0, peak = pfs_peak_mbps(s);
-    for (uint64_t step = 0; step < w->steps_per_epoch * s->epochs; step++) {
+    for (uint64_t step = 0; step < mr_sim_steps(w); step++) {
         double slowest = 0, sum = 0;
         for (uint32_t node = 0; node < s->nodes; node++) {
             double mb = w->step_mb[step * s->nodes + node];
@@ -207,7 +207,8 @@ int mr_sim_bounds(struct mr_sim_workload *w, struct mr_sim_bounds *out, struct m
     int rc = 0;
     for (uint32_t e = 0; e < s->epochs && !rc; e++) {
         rc = mr_sim_load_epoch(w, e, err);
-        for (uint64_t step = 0; step < w->steps_per_epoch && !rc; step++) {
+        uint64_t steps = MR_MIN(w->steps_per_epoch, mr_sim_steps(w) - e * w->steps_per_epoch);
+        for (uint64_t step = 0; step < steps && !rc; step++) {
             double slowest = 0;
             for (uint32_t node = 0; node < s->nodes; node++) {
                 const uint32_t *ids = w->stream + step * s->batch + node * w->per_node;

@@ -34,6 +34,11 @@ agree() {
     done
 }
 agree 10 5; agree 25 5
+# the AU is over the same steps: those that output.metric leaves out of a run are left out of its prediction
+utilisation() { python3 -c "import json; d = json.load(open('out')); print(d.get('millrace', d)['au'])"; }
+predicted() { "$MILLRACE" -q run w.yaml --virtual --system s.yaml --json "$@" >out 2>err || fail "virtual: $(cat err)"; utilisation; }
+all=$(predicted output.metric.exclude_start_steps=0) most=$(predicted output.metric.exclude_start_steps=20)
+python3 -c "assert $all < $most - 0.001, ($all, $most)" || fail "the first steps: $all $most"
 # two threads get 10 MB/s of it, a queue gets all
 python3 -c "assert $predicted_false < 0.3 and 0.55 < $predicted_true < 0.7, ($predicted_false, $predicted_true)" || fail "the queue: $predicted_false $predicted_true"
 agree 100 15

@@ -201,6 +201,22 @@ static void all_routes_give_the_same_scenario(void **state)
     mr_job_done(real);
 }
 
+/* Stored bytes take the storage's time, not those that training gets: pictures are decoded. */
+static void a_measured_sample_is_as_large_as_it_is_stored(void **state)
+{
+    (void)state;
+    struct mr_error err;
+    struct mr_job_measured measured;
+    const char *path = in_folder("out/summary.json");
+    json_t *root = json_load_file(path, 0, NULL), *m = json_object_get(root, "millrace");
+    assert_non_null(m);
+    json_object_set_new(m, "sample_bytes", json_integer(5 * json_integer_value(json_object_get(m, "read_bytes"))));
+    assert_int_equal(json_dump_file(root, path, 0), 0);
+    json_decref(root);
+    check(mr_job_load_measured(in_folder("out"), &measured, &err), &err);
+    assert_float_equal(measured.sample_bytes, 10000, 1e-6);
+}
+
 /* Whoever has the board and the trace again has the whole summary again. */
 static void a_loaded_job_with_the_board_gives_the_same_summary(void **state)
 {
@@ -240,6 +256,28 @@ static void a_loaded_job_with_the_board_gives_the_same_summary(void **state)
     json_decref(two);
     mr_job_done(live);
     mr_job_done(again);
+}
+
+/* 64 samples of which a step takes 4: 16 steps in an epoch. */
+static void a_study_ends_with_total_training_steps(void **state)
+{
+    (void)state;
+    struct mr_error err;
+    struct mr_job_options opt = defaults();
+    struct mr_scenario s;
+    struct mr_sim_workload w;
+    const char *last = "train.total_training_steps=21", *words[MR_ARRAY_LEN(training) + 1];
+    write_text("slow.yaml", machine);
+    memcpy(words, training, sizeof training);
+    words[MR_ARRAY_LEN(training)] = last;
+    const char *system = mr_arena_printf(&arena, "system=%s", in_folder("slow.yaml"));
+    const struct mr_strings changes = {1, &system};
+    struct mr_job *j = resolve(&opt, MR_ARRAY_LEN(words), words);
+    check(mr_job_study_scenario(j, NULL, &changes, &s, &err), &err);
+    assert_int_equal(s.epochs, 2);
+    check(mr_sim_workload_init(&w, &s, &err), &err);
+    assert_int_equal(mr_sim_steps(&w), 21);
+    mr_sim_workload_done(&w);
 }
 
 static void changing_nodes_keeps_the_batch_of_a_node(void **state)
@@ -317,7 +355,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gen_spec_has_everything_the_workload_says),
         cmocka_unit_test(all_routes_give_the_same_scenario),
+        cmocka_unit_test(a_measured_sample_is_as_large_as_it_is_stored),
         cmocka_unit_test(a_loaded_job_with_the_board_gives_the_same_summary),
+        cmocka_unit_test(a_study_ends_with_total_training_steps),
         cmocka_unit_test(changing_nodes_keeps_the_batch_of_a_node),
         cmocka_unit_test(preprocessing_costs_every_thread_its_time),
         cmocka_unit_test(a_workload_survives_its_json),

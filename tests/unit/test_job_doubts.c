@@ -154,6 +154,10 @@ static void it_takes_enough_steps(void **state)
     j->result.metrics->au_steps = 9;
     expect(j, MR_JOB_NO_VERDICT, "too few steps: the AU is that of 9 steps per rank");
     j = good_run();
+    j->result.world = j->result.local_world = 8; /* counted steps are one rank's, however many ranks there are */
+    j->result.metrics->au_steps = 29;
+    expect(j, MR_JOB_PASS, NULL);
+    j = good_run();
     j->result.metrics->au_low = 0.89;
     expect(j, MR_JOB_NO_VERDICT, "between 89.0 and 96.0 %");
 }

@@ -105,6 +105,49 @@ static void shared_engine_orders_the_policies_as_idealised(void **state)
     free(st);
 }
 
+/* A node that reads every sample, a staging buffer with room for all of them, and compute slower than the PFS. */
+static void what_is_staged_serves_the_next_access_where_the_scenario_says_so(void **state)
+{
+    (void)state;
+    struct mr_scenario s = {.nodes = 1, .batch = 4, .epochs = 4, .samples = 40, .size_mean_mb = 1, .seed = 3};
+    struct mr_system *m = &s.system;
+    m->compute_mbps = 50;
+    m->preprocess_mbps = m->network_mbps = m->pfs_link_mbps = 1e6;
+    assert_int_equal(mr_curve_add(&m->pfs_mbps, 1, 100, NULL), 0);
+    add_class(m, 1000, 4, 1e6);
+    struct mr_study *apart = study(&s, false, 1, 1);
+    s.staging_serves = true;
+    struct mr_study *shared = study(&s, false, 1, 1);
+    assert_float_equal(row(apart, MR_POLICY_STAGING)->pfs_mb, 160, 1e-6);
+    assert_true(row(shared, MR_POLICY_STAGING)->pfs_mb < 120);
+    assert_float_equal(row(shared, MR_POLICY_STAGING)->consumed_mb, 160, 1e-6);
+    free(apart);
+    free(shared);
+}
+
+static void training_may_end_within_an_epoch(void **state)
+{
+    (void)state;
+    struct mr_scenario s = thesis_scenario(1);
+    s.epochs = 2;
+    s.steps = 130;
+    struct mr_study *st = study(&s, false, 1, 0);
+    double part = 130.0 / 200, shared_s = row(st, MR_POLICY_STAGING)->time_s, bound_s = st->bounds.compute_only_s;
+    assert_float_equal(row(st, MR_POLICY_STAGING)->consumed_mb / 13000 / s.size_mean_mb, 1, 0.05);
+    free(st);
+    st = study(&s, true, 1, 0);
+    double thesis_s = row(st, MR_POLICY_STAGING)->time_s;
+    free(st);
+    s.steps = 0;
+    st = study(&s, true, 1, 0);
+    assert_float_equal(thesis_s / row(st, MR_POLICY_STAGING)->time_s, part, 0.05);
+    assert_float_equal(bound_s / st->bounds.compute_only_s, part, 0.05);
+    free(st);
+    st = study(&s, false, 1, 0);
+    assert_float_equal(shared_s / row(st, MR_POLICY_STAGING)->time_s, part, 0.05);
+    free(st);
+}
+
 static double draw(uint64_t k, double from, double to)
 {
     return from * pow(to / from, mr_rng_unit(mr_rng_at(77, MR_RNG_TEST, k)));
@@ -375,6 +418,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(thesis_engine_reproduces_the_published_table),
+        cmocka_unit_test(what_is_staged_serves_the_next_access_where_the_scenario_says_so),
+        cmocka_unit_test(training_may_end_within_an_epoch),
         cmocka_unit_test(thesis_engine_is_sane_on_random_scenarios),
         cmocka_unit_test(shared_engine_orders_the_policies_as_idealised),
         cmocka_unit_test(nothing_beats_the_bound_and_bytes_are_conserved),
