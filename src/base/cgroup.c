@@ -9,7 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/vfs.h>
 
+#define TMPFS 0x01021994
+#define OVERLAY 0x794c7630
 #define ROOT "/sys/fs/cgroup"
 
 static bool read_line(const char *path, char *line, size_t cap)
@@ -200,4 +203,14 @@ unsigned mr_cpus_available(void)
         cpus = whole + (quota > whole);
     }
     return MR_MAX(cpus, 1u);
+}
+
+uint64_t mr_local_free_bytes(void)
+{
+    const char *folder = getenv("TMPDIR");
+    struct statfs fs;
+    folder = folder && *folder ? folder : "/tmp";
+    if (statfs(folder, &fs) != 0 || fs.f_type == TMPFS || fs.f_type == OVERLAY)
+        return 0;
+    return (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize;
 }

@@ -23,5 +23,8 @@ struct mr_machine_memory {
     uint64_t total_bytes, free_bytes;
 };
 struct mr_machine_memory mr_machine_memory(void);
+/* Bytes free on the local disk that temporary files go to (TMPDIR, /tmp); 0 where that is memory, part of a
+ * container's layers, or unknown. */
+uint64_t mr_local_free_bytes(void);
 
 #endif

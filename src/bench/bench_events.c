@@ -45,6 +45,7 @@ void mr_bench_emit_open(const struct mr_bench_params *p, uint64_t start_ns, uint
         {.name = "cpus", .value = (int64_t)mr_cpus_available()},
         {.name = "memory_bytes", .value = (int64_t)memory.total_bytes},
         {.name = "memory_free_bytes", .value = (int64_t)memory.free_bytes},
+        {.name = "local_free_bytes", .value = (int64_t)mr_local_free_bytes()},
         {.name = "queued", .value = p->io == MR_LOADER_IO_QUEUE || (p->io == MR_LOADER_IO_AUTO && w->reader.odirect)},
         {.name = "preprocess_sleeps", .value = p->preprocess_sleeps},
         {.name = "sharded", .value = is_sharded(w)},

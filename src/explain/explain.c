@@ -21,7 +21,6 @@ static void worker_done(struct explain_worker *w)
     free(w->read_time);
     free(w->storage_time);
     free(w->write_time);
-    mr_map_done(&w->sizes);
     free(w->read_bins);
     free(w->write_bins);
     free(w->flight_bins);
@@ -40,6 +39,7 @@ static void lanes_done(struct explain_job *j)
     for (uint32_t l = 0; l < j->lanes; l++) {
         free(j->lane[l].covered);
         free(j->lane[l].stream);
+        mr_map_done(&j->lane[l].sizes);
         free(j->lane[l].piece.item);
         for (unsigned c = 0; c < MR_WAIT_CLASS_COUNT; c++)
             mr_intervals_done(&j->lane[l].set[c]);
@@ -65,10 +65,13 @@ static void job_done(struct explain_job *j)
             free(j->site[p]);
             free(j->key[p]);
             free(j->file_of[p]);
+            free(j->snippet_of[p]);
         }
     free(j->site);
     free(j->key);
     free(j->file_of);
+    free(j->snippet_of);
+    mr_map_done(&j->snippets);
     free(j->owns);
     free(j->kept);
     mr_map_done(&j->paths);
@@ -136,11 +139,11 @@ static int make_counters(struct explain_job *j)
         w->storage_time = malloc(sizeof(*w->storage_time));
         failed |= !w->sums || !w->file || !w->read_time || !w->write_time || !w->storage_time;
         if (j->bins) {
-            w->read_bins = calloc(j->bins, sizeof(double));
-            w->write_bins = calloc(j->bins, sizeof(double));
-            w->flight_bins = calloc(j->bins, sizeof(double));
-            w->heat_read = calloc(cells, sizeof(double));
-            w->heat_write = calloc(cells, sizeof(double));
+            w->read_bins = calloc(j->bins, sizeof(*w->read_bins));
+            w->write_bins = calloc(j->bins, sizeof(*w->write_bins));
+            w->flight_bins = calloc(j->bins, sizeof(*w->flight_bins));
+            w->heat_read = calloc(cells, sizeof(*w->heat_read));
+            w->heat_write = calloc(cells, sizeof(*w->heat_write));
             failed |= !w->read_bins || !w->write_bins || !w->flight_bins || !w->heat_read || !w->heat_write;
         }
         if (failed)

@@ -192,7 +192,7 @@ static unsigned log2_bin(uint64_t size)
     return MR_MIN(bin, MR_EXPLAIN_SIZE_BINS - 1u);
 }
 
-static void count_size(struct explain_worker *w, bool is_read, uint64_t size, uint64_t dur)
+static void count_size(struct explain_worker *w, struct explain_lane *l, bool is_read, uint64_t size, uint64_t dur)
 {
     struct mr_explain_sizes *s = is_read ? &w->read : &w->write;
     if (!size) { /* the end of a file: no data, and no latency of any */
@@ -207,15 +207,15 @@ static void count_size(struct explain_worker *w, bool is_read, uint64_t size, ui
     s->dur_ns[bin] += dur;
     if (!is_read)
         return;
-    if (w->sizes.used >= SIZES_KEPT && !mr_map_get(&w->sizes, size))
+    if (l->sizes.used >= SIZES_KEPT && !mr_map_get(&l->sizes, size))
         return;
-    uint64_t *count = mr_map_put(&w->sizes, size);
+    uint64_t *count = mr_map_put(&l->sizes, size);
     if (count)
         ++*count;
 }
 
-/* Spreads bytes evenly over the duration. */
-static void spread(double *bin, uint32_t bins, uint64_t bin_ns, uint64_t start, uint64_t end, double amount)
+/* Spreads an amount evenly over the duration. */
+static void spread(uint64_t *bin, uint32_t bins, uint64_t bin_ns, uint64_t start, uint64_t end, uint64_t amount)
 {
     uint64_t b = start / bin_ns;
     if (end <= (b + 1) * bin_ns || end == start) {
@@ -224,8 +224,9 @@ static void spread(double *bin, uint32_t bins, uint64_t bin_ns, uint64_t start, 
         return;
     }
     for (; b < bins && b * bin_ns < end; b++)
-        bin[b] += amount * (double)explain_span_ns(MR_MAX(start, b * bin_ns), MR_MIN(end, (b + 1) * bin_ns)) /
-                  (double)(end - start);
+        bin[b] += (uint64_t)((double)amount *
+                             (double)explain_span_ns(MR_MAX(start, b * bin_ns), MR_MIN(end, (b + 1) * bin_ns)) /
+                             (double)(end - start));
 }
 
 static void draw_call(const struct explain_job *j, struct explain_worker *w, const struct explain_lane *l, bool is_read,
@@ -233,32 +234,47 @@ static void draw_call(const struct explain_job *j, struct explain_worker *w, con
 {
     start -= j->x->start_ns;
     end -= j->x->start_ns;
-    spread(is_read ? w->read_bins : w->write_bins, j->bins, j->bin_ns, start, end, (double)size);
-    spread(w->flight_bins, j->bins, j->bin_ns, start, end, (double)(end - start) / (double)j->bin_ns);
+    size *= EXPLAIN_BYTE_PARTS;
+    spread(is_read ? w->read_bins : w->write_bins, j->bins, j->bin_ns, start, end, size);
+    spread(w->flight_bins, j->bins, j->bin_ns, start, end, end - start);
     if (l->rank != NO_INDEX)
         spread((is_read ? w->heat_read : w->heat_write) + (size_t)(l->rank / j->ranks_per_row) * j->columns, j->columns,
-               j->column_ns, start, end, (double)size);
+               j->column_ns, start, end, size);
+}
+
+uint64_t mr_explain_access_hash(const struct mr_explain_access *a)
+{
+    return mr_mix64(mr_mix64(a->at_ns ^ mr_mix64(a->offset)) ^ a->file);
+}
+
+size_t mr_explain_thin_access(struct mr_explain_access *a, size_t n, uint64_t every)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!(mr_explain_access_hash(&a[i]) % every))
+            a[kept++] = a[i];
+    return kept;
 }
 
 static void note_access(const struct explain_job *j, struct explain_worker *w, const struct explain_lane *l,
                         uint32_t file, bool is_read, uint64_t start, uint64_t offset, uint64_t size)
 {
-    if (w->access_seen++ % w->access_every || offset == MR_NO_OFFSET)
+    const struct mr_explain_access point = {.at_ns = start - j->x->start_ns,
+                                            .offset = offset,
+                                            .bytes = size,
+                                            .file = file,
+                                            .rank = l->rank,
+                                            .write = !is_read};
+    if (offset == MR_NO_OFFSET || mr_explain_access_hash(&point) % w->access_every)
         return;
-    if (w->access.n == ACCESS_POINTS) { /* every second one stays */
-        for (size_t i = 0; i < ACCESS_POINTS / 2; i++)
-            w->access.item[i] = w->access.item[2 * i];
-        w->access.n = ACCESS_POINTS / 2;
+    while (w->access.n >= ACCESS_POINTS && w->access_every < EXPLAIN_EVERY_MOST) {
         w->access_every *= 2;
+        w->access.n = mr_explain_thin_access(w->access.item, w->access.n, w->access_every);
     }
-    struct mr_explain_access *a = MR_VEC_ADD(&w->access);
+    bool kept = w->access.n < ACCESS_POINTS && !(mr_explain_access_hash(&point) % w->access_every);
+    struct mr_explain_access *a = kept ? MR_VEC_ADD(&w->access) : NULL;
     if (a)
-        *a = (struct mr_explain_access){.at_ns = start - j->x->start_ns,
-                                        .offset = offset,
-                                        .bytes = size,
-                                        .file = file,
-                                        .rank = l->rank,
-                                        .write = !is_read};
+        *a = point;
 }
 
 /* Where a call that names no offset began: its stream stands at its end, count_file has been here before. */
@@ -297,7 +313,7 @@ static void count_call(const struct explain_job *j, struct explain_worker *w, st
     if (!is_data || b->c.result[i] < 0)
         return;
     if (!early)
-        count_size(w, is_read, size, end - start);
+        count_size(w, l, is_read, size, end - start);
     if (is_read && size && wait == MR_WAIT_STORAGE && !early) {
         mr_histogram_add(w->storage_time, end - start);
         mr_explain_flight_add(&w->flight, start, end, size);

@@ -394,7 +394,9 @@ static void note_top(struct mr_explain_sizes *s, uint64_t size, uint64_t count)
 int mr_explain_finish_sizes(struct explain_job *j)
 {
     struct explain_worker *first = &j->worker[0];
+    struct mr_map sizes = {0};
     const struct mr_map_slot *s;
+    int rc = 0;
     for (unsigned i = 0; i < j->workers; i++) {
         struct explain_worker *w = &j->worker[i];
         add_sizes(&j->x->read_sizes, &w->read);
@@ -404,20 +406,22 @@ int mr_explain_finish_sizes(struct explain_job *j)
         mr_histogram_merge(first->read_time, w->read_time);
         mr_histogram_merge(first->write_time, w->write_time);
         mr_histogram_merge(first->storage_time, w->storage_time);
-        for (size_t at = 0; (s = mr_map_next(&w->sizes, &at));) {
-            uint64_t *count = mr_map_put(&first->sizes, s->key);
-            if (!count)
-                return -ENOMEM;
-            *count += s->value;
-        }
     }
+    for (uint32_t l = 0; l < j->lanes && !rc; l++)
+        for (size_t at = 0; !rc && (s = mr_map_next(&j->lane[l].sizes, &at));) {
+            uint64_t *count = mr_map_put(&sizes, s->key);
+            rc = count ? 0 : -ENOMEM;
+            if (count)
+                *count += s->value;
+        }
     latencies(&j->x->read_sizes, first->read_time);
     latencies(&j->x->write_sizes, first->write_time);
     j->x->read_sizes.storage_p50_ns = mr_histogram_quantile(first->storage_time, 0.5);
     j->x->read_sizes.storage_p99_ns = mr_histogram_quantile(first->storage_time, 0.99);
-    for (size_t at = 0; (s = mr_map_next(&first->sizes, &at));)
+    for (size_t at = 0; (s = mr_map_next(&sizes, &at));)
         note_top(&j->x->read_sizes, s->key, s->value);
-    return 0;
+    mr_map_done(&sizes);
+    return rc;
 }
 
 /* ---- pictures ---- */
@@ -425,10 +429,19 @@ int mr_explain_finish_sizes(struct explain_job *j)
 static int access_order(const void *a, const void *b)
 {
     const struct mr_explain_access *x = a, *y = b;
-    return x->at_ns < y->at_ns ? -1 : x->at_ns > y->at_ns;
+    if (x->at_ns != y->at_ns)
+        return x->at_ns < y->at_ns ? -1 : 1;
+    if (x->file != y->file)
+        return x->file < y->file ? -1 : 1;
+    if (x->offset != y->offset)
+        return x->offset < y->offset ? -1 : 1;
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? -1 : 1;
+    return x->rank != y->rank ? (x->rank < y->rank ? -1 : 1) : (int)x->write - (int)y->write;
 }
 
-/* The workers thinned their points by themselves; all are thinned to the coarsest of them. */
+/* The workers thinned their points by themselves; all are thinned to the coarsest of them, and further to what is
+ * shown. A worker has room for more than that: it never was the one to decide. */
 static int join_access(struct explain_job *j)
 {
     struct mr_explanation *x = j->x;
@@ -443,15 +456,15 @@ static int join_access(struct explain_job *j)
         return -ENOMEM;
     for (unsigned i = 0; i < j->workers; i++) {
         const struct explain_worker *w = &j->worker[i];
-        for (size_t k = 0; k < w->access.n; k += coarsest / w->access_every)
-            x->access[x->accesses++] = w->access.item[k];
+        if (w->access.n)
+            memcpy(x->access + x->accesses, w->access.item, w->access.n * sizeof(*x->access));
+        x->accesses += w->access.n;
     }
+    x->accesses = mr_explain_thin_access(x->access, x->accesses, coarsest);
+    for (; x->accesses > POINTS_SHOWN && coarsest < EXPLAIN_EVERY_MOST; coarsest *= 2)
+        x->accesses = mr_explain_thin_access(x->access, x->accesses, 2 * coarsest);
     if (x->accesses)
         qsort(x->access, x->accesses, sizeof(*x->access), access_order);
-    size_t every = (x->accesses + POINTS_SHOWN - 1) / POINTS_SHOWN;
-    for (size_t i = 0, k = 0; every > 1 && i < x->accesses; i += every, k++)
-        x->access[k] = x->access[i];
-    x->accesses = every > 1 ? (x->accesses + every - 1) / every : x->accesses;
     return 0;
 }
 
@@ -485,15 +498,17 @@ int mr_explain_finish_pictures(struct explain_job *j)
     for (unsigned w = 0; w < j->workers; w++) {
         const struct explain_worker *k = &j->worker[w];
         for (uint32_t b = 0; b < j->bins; b++) {
-            x->timeline.read_bytes[b] += k->read_bins[b];
-            x->timeline.written_bytes[b] += k->write_bins[b];
-            x->timeline.in_flight[b] += k->flight_bins[b];
+            x->timeline.read_bytes[b] += (double)k->read_bins[b] / EXPLAIN_BYTE_PARTS;
+            x->timeline.written_bytes[b] += (double)k->write_bins[b] / EXPLAIN_BYTE_PARTS;
+            x->timeline.in_flight[b] += (double)k->flight_bins[b];
         }
         for (size_t c = 0; c < cells; c++) {
-            x->heat.read_bytes[c] += k->heat_read[c];
-            x->heat.written_bytes[c] += k->heat_write[c];
+            x->heat.read_bytes[c] += (double)k->heat_read[c] / EXPLAIN_BYTE_PARTS;
+            x->heat.written_bytes[c] += (double)k->heat_write[c] / EXPLAIN_BYTE_PARTS;
         }
     }
+    for (uint32_t b = 0; b < j->bins; b++)
+        x->timeline.in_flight[b] /= (double)j->bin_ns;
     int rc = draw_ready(j);
     return rc ? rc : join_access(j);
 }

@@ -8,20 +8,35 @@
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
-#define READS_MOST (1u << 17) /* of one worker: some MB */
+#define READS_MOST (1u << 17) /* that are looked at; a worker keeps twice as many: some MB */
 #define READS_LEAST 64u
 #define APART 1.6 /* so many more in flight: less tells nothing */
 #define SHARED 0.2
 #define OWN 0.6
 
+static int by_start(const void *a, const void *b)
+{
+    const struct explain_read *x = a, *y = b;
+    if (x->start != y->start)
+        return x->start < y->start ? -1 : 1;
+    if (x->end != y->end)
+        return x->end < y->end ? -1 : 1;
+    return (x->bytes > y->bytes) - (x->bytes < y->bytes);
+}
+
 void mr_explain_flight_add(struct explain_flight *f, uint64_t start, uint64_t end, uint64_t bytes)
 {
-    struct explain_read *r = f->read.n < READS_MOST && end > start && bytes ? MR_VEC_ADD(&f->read) : NULL;
+    if (end <= start || !bytes)
+        return;
+    if (f->read.n == 2 * READS_MOST) {
+        qsort(f->read.item, f->read.n, sizeof(*f->read.item), by_start);
+        f->read.n = READS_MOST;
+    }
+    struct explain_read *r = MR_VEC_ADD(&f->read);
     if (r)
         *r = (struct explain_read){start, end, bytes};
-    else if (end > start && bytes && (!f->full_from || start < f->full_from))
-        f->full_from = start;
 }
 
 /* How many reads were in flight while this one was, itself counted in, and how quick it was. */
@@ -44,7 +59,11 @@ static int by_time(const void *a, const void *b)
 static int by_flying(const void *a, const void *b)
 {
     const struct shared_read *x = a, *y = b;
-    return (x->flying > y->flying) - (x->flying < y->flying);
+    if (x->flying != y->flying)
+        return x->flying < y->flying ? -1 : 1;
+    if (x->rate != y->rate)
+        return x->rate < y->rate ? -1 : 1;
+    return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
 /* Time in flight of all reads together until `at`, which is one of the edges. */
@@ -125,28 +144,27 @@ static void compare(struct shared_read *r, size_t n, double busy, double ranks, 
 
 int mr_explain_flight_facts(struct explain_flight *const *flight, unsigned n, double ranks, struct mr_explain_facts *f)
 {
-    uint64_t until = UINT64_MAX;
     size_t reads = 0, kept = 0, edges = 0;
-    for (unsigned i = 0; i < n; i++) {
+    for (unsigned i = 0; i < n; i++)
         reads += flight[i]->read.n;
-        until = flight[i]->full_from ? MR_MIN(until, flight[i]->full_from) : until;
-    }
     if (reads < READS_LEAST || isfinite(f->streams[0]))
         return 0;
     struct edge *e = malloc(2 * reads * sizeof(*e));
     struct shared_read *r = malloc(reads * sizeof(*r));
     struct explain_read *all = malloc(reads * sizeof(*all));
-    for (unsigned i = 0; i < n && e && r && all; i++)
-        for (size_t k = 0; k < flight[i]->read.n; k++) {
-            const struct explain_read *x = &flight[i]->read.item[k];
-            if (x->start >= until)
-                continue;
-            all[kept++] = *x;
-            e[edges++] = (struct edge){.at = x->start, .step = 1};
-            e[edges++] = (struct edge){.at = x->end, .step = -1};
-        }
     int rc = e && r && all ? 0 : -ENOMEM;
-    if (!rc && kept >= READS_LEAST) {
+    for (unsigned i = 0; i < n && !rc; i++) {
+        if (flight[i]->read.n)
+            memcpy(all + kept, flight[i]->read.item, flight[i]->read.n * sizeof(*all));
+        kept += flight[i]->read.n;
+    }
+    if (!rc) {
+        qsort(all, kept, sizeof(*all), by_start);
+        kept = MR_MIN(kept, (size_t)READS_MOST);
+        for (size_t k = 0; k < kept; k++) {
+            e[edges++] = (struct edge){.at = all[k].start, .step = 1};
+            e[edges++] = (struct edge){.at = all[k].end, .step = -1};
+        }
         sum_up(e, edges);
         for (size_t i = 0; i < kept; i++) {
             double ns = (double)(all[i].end - all[i].start);

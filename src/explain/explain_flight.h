@@ -12,13 +12,12 @@ struct explain_read {
     uint64_t start, end, bytes;
 };
 
-/* Reads of one worker thread of the analysis, in no order; beyond the most that are kept, `full_from` says from when on
- * they are not complete. */
+/* Reads of one worker thread of the analysis, in no order: at least its first ones, as many as are looked at together.
+ * So the first ones of all do not depend on which worker saw which. */
 struct explain_flight {
     MR_VEC(struct explain_read) read;
-    uint64_t full_from; /* 0: complete */
 };
-/* Keeps a read; without memory, or when there are enough, the rest of the trace is left out. */
+/* Keeps a read; when there are too many, those that began last are left out. */
 void mr_explain_flight_add(struct explain_flight *f, uint64_t start, uint64_t end, uint64_t bytes);
 
 struct mr_explain_facts;

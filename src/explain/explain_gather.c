@@ -60,7 +60,14 @@ struct look {
     const struct mr_event_batch *b;
     const uint8_t *key;
     uint32_t event, first_arg, end_arg, strings;
+    uint32_t chunk;
+    size_t first_make; /* of the worker's: those before are of other chunks */
 };
+
+static uint64_t place_of(const struct look *l)
+{
+    return (uint64_t)l->chunk << 32 | l->event;
+}
 
 static uint64_t value_of(const struct mr_columns *c, uint32_t a)
 {
@@ -90,6 +97,7 @@ static int add_span(struct explain_worker *w, const struct look *l, uint32_t lan
         return -ENOMEM;
     *s = (struct explain_span){
         .start = l->b->c.start_ns[l->event], .end = l->b->c.end_ns[l->event], .lane = lane, .role = (uint8_t)role};
+    s->place = place_of(l);
     read_args(l, s->arg);
     return 0;
 }
@@ -104,6 +112,7 @@ static int add_make(struct explain_worker *w, const struct look *l, uint32_t lan
     *m = (struct explain_make){
         .start = l->b->c.start_ns[l->event],
         .end = l->b->c.end_ns[l->event],
+        .place = place_of(l),
         .epoch = arg[KEY_EPOCH],
         .batch = arg[KEY_BATCH],
         .loader = arg[KEY_LOADER],
@@ -120,7 +129,7 @@ static int add_make(struct explain_worker *w, const struct look *l, uint32_t lan
 static int add_row(struct explain_worker *w, const struct look *l, uint32_t lane)
 {
     uint64_t arg[KEYS], start = l->b->c.start_ns[l->event], end = l->b->c.end_ns[l->event];
-    struct explain_make *m = w->make.n ? &w->make.item[w->make.n - 1] : NULL;
+    struct explain_make *m = w->make.n > l->first_make ? &w->make.item[w->make.n - 1] : NULL;
     read_args(l, arg);
     if (arg[KEY_BATCH] == UNKNOWN) /* fills the memory before the first epoch */
         return 0;
@@ -135,6 +144,7 @@ static int add_row(struct explain_worker *w, const struct look *l, uint32_t lane
         return -ENOMEM;
     *m = (struct explain_make){.start = start,
                                .end = end,
+                               .place = place_of(l),
                                .epoch = arg[KEY_EPOCH],
                                .batch = arg[KEY_BATCH],
                                .loader = arg[KEY_LOADER],
@@ -171,7 +181,11 @@ static int gather_chunk(struct mr_worker_ctx *ctx, uint64_t index, struct mr_err
     if (rc < 0)
         return rc;
     const struct mr_event_batch *b = &w->batch;
-    struct look l = {.b = b, .key = j->key[c->process], .strings = j->t->process[c->process].strings};
+    struct look l = {.b = b,
+                     .key = j->key[c->process],
+                     .strings = j->t->process[c->process].strings,
+                     .chunk = (uint32_t)index,
+                     .first_make = w->make.n};
     for (uint32_t i = 0, a = 0; i < b->count && !rc; i++) {
         l.event = i;
         while (a < b->args && b->c.arg_event[a] < i)
@@ -193,7 +207,15 @@ static int make_order(const void *a, const void *b)
     const struct explain_make *x = a, *y = b;
     if (x->lane != y->lane)
         return x->lane < y->lane ? -1 : 1;
-    return x->start < y->start ? -1 : x->start > y->start;
+    if (x->start != y->start)
+        return x->start < y->start ? -1 : 1;
+    return x->place < y->place ? -1 : x->place > y->place;
+}
+
+static int span_place(const void *a, const void *b)
+{
+    const struct explain_span *x = a, *y = b;
+    return x->place < y->place ? -1 : x->place > y->place;
 }
 
 /* A worker process whose threads make the items (Grain) only passes them on: what held them up its threads know. */
@@ -288,6 +310,8 @@ static int collect(struct explain_job *j)
         memset(&w->span, 0, sizeof w->span);
         memset(&w->make, 0, sizeof w->make);
     }
+    if (j->span.n)
+        qsort(j->span.item, j->span.n, sizeof(*j->span.item), span_place);
     if (j->make.n)
         qsort(j->make.item, j->make.n, sizeof(*j->make.item), make_order);
     join_makes(j);

@@ -62,6 +62,7 @@
     X(FAULTS, "major_faults")                                                                                          \
     X(CPUS, "cpus")                                                                                                    \
     X(MEMORY, "memory_bytes")                                                                                          \
+    X(LOCAL_FREE, "local_free_bytes")                                                                                  \
     X(MEMORY_FREE, "memory_free_bytes")                                                                                \
     X(RANK, "rank")                                                                                                    \
     X(WORLD, "world")
@@ -75,6 +76,7 @@ enum explain_key {
 /* A span of the first pass. */
 struct explain_span {
     uint64_t start, end;
+    uint64_t place; /* of its event in the trace: what else is equal is in this order, whoever read it first */
     uint32_t lane, rank;
     uint8_t role;
     uint64_t arg[KEYS]; /* UNKNOWN where it has none */
@@ -82,7 +84,7 @@ struct explain_span {
 
 /* A worker makes a batch, or its part of one: from its first row to its last. */
 struct explain_make {
-    uint64_t start, end;
+    uint64_t start, end, place;           /* place: as explain_span's */
     uint64_t epoch, batch, loader;        /* UNKNOWN */
     uint64_t cpu_ns;                      /* on a CPU, or ready to run without one; UNKNOWN */
     uint64_t bytes;                       /* read for it; second pass */
@@ -128,6 +130,7 @@ struct explain_ask {
 
 #define EXPLAIN_STREAMS 512u /* files that a thread reads at once and that are followed; a power of two */
 #define EXPLAIN_COVERED 8192u
+#define EXPLAIN_BYTE_PARTS 256u
 
 /* Where a thread stands in an open file. */
 struct explain_stream {
@@ -161,6 +164,7 @@ struct explain_lane {
     uint32_t n_covered;
     uint64_t floor; /* what lies before is forgotten */
     struct explain_stream *stream;
+    struct mr_map sizes; /* of reads: how often each came; the first few thousand different ones */
     struct mr_intervals set[MR_WAIT_CLASS_COUNT]; /* calls of this round */
     bool apart[MR_WAIT_CLASS_COUNT];              /* the list is not normal */
     MR_VEC(struct mr_explain_lane_span) piece;    /* in the window of the slow step */
@@ -219,11 +223,11 @@ struct explain_worker {
     struct explain_tally *file;
     struct mr_explain_sizes read, write;
     struct mr_histogram *read_time, *write_time, *storage_time; /* storage: reads that were not of memory */
-    struct mr_map sizes; /* of reads: how often each came; the first few thousand different ones */
-    double *read_bins, *write_bins, *flight_bins, *heat_read, *heat_write;
-    MR_VEC(struct mr_explain_access) access;
+    /* Bytes in units of 1/EXPLAIN_BYTE_PARTS, and ns: sums of whole numbers are the same in any order. */
+    uint64_t *read_bins, *write_bins, *flight_bins, *heat_read, *heat_write;
+    MR_VEC(struct mr_explain_access) access; /* those whose hash is a multiple of access_every, a power of two */
     struct explain_snippets *snippets;
-    uint64_t access_seen, access_every;
+    uint64_t access_every;
     struct explain_flight flight;
     MR_VEC(struct explain_span) span; /* first pass */
     MR_VEC(struct explain_make) make;
@@ -239,7 +243,10 @@ struct explain_job {
     struct mr_region_class **site;
     uint8_t **key; /* + 1 */
     uint32_t **file_of;
-    bool *owns, *kept; /* made its tables; has spans of the first pass */
+    uint16_t **snippet_of;  /* + 1; 0: not named by the program, or one of too many */
+    struct mr_map snippets; /* by category and name: number + 1 */
+    uint32_t named;         /* snippets that have numbers */
+    bool *owns, *kept;      /* made its tables; has spans of the first pass */
     struct mr_map paths;
     MR_VEC(struct explain_file) file;
     int32_t *number;   /* of the rank that a process is, by process; -1: nobody says */
@@ -336,6 +343,11 @@ int mr_explain_piece(struct explain_job *j, struct explain_lane *l, uint64_t sta
 /* ---- explain_calls.c ---- */
 /* enum mr_wait_class: what a call waited for; MR_WAIT_CLASS_COUNT: nothing that counts. */
 unsigned mr_explain_wait_class(const struct explain_job *j, unsigned call, unsigned fd, uint64_t dur, int64_t result);
+/* Points of the access map are thinned by a hash of what they are, so that the order in which they come does not matter:
+ * those stay whose hash is a multiple of `every`, a power of two. Returns how many. */
+#define EXPLAIN_EVERY_MOST (1ull << 40) /* equal points cannot be thinned */
+uint64_t mr_explain_access_hash(const struct mr_explain_access *a);
+size_t mr_explain_thin_access(struct mr_explain_access *a, size_t n, uint64_t every);
 int mr_explain_lane_chunk(struct explain_job *j, struct explain_worker *w, struct explain_lane *l,
                           const struct mr_event_batch *b);
 
@@ -363,6 +375,8 @@ void mr_explain_keep_piece(struct explain_job *j, struct explain_lane *l, uint64
 int mr_explain_finish_lanes(struct explain_job *j);
 
 /* ---- explain_snippets.c: spans that the program named ---- */
+int mr_explain_number_snippet(struct explain_job *j, size_t process, uint32_t site,
+                              const struct mr_trace_string *category, const struct mr_trace_string *name);
 int mr_explain_count_snippet(struct explain_job *j, struct explain_worker *w, const struct explain_lane *l,
                              uint32_t site, uint64_t start, uint64_t end);
 int mr_explain_finish_snippets(struct explain_job *j);

@@ -189,7 +189,11 @@ static int span_order(const void *a, const void *b)
     const struct explain_span *x = a, *y = b;
     if (x->rank != y->rank)
         return x->rank < y->rank ? -1 : 1;
-    return x->start != y->start ? (x->start < y->start ? -1 : 1) : x->end > y->end ? -1 : x->end < y->end;
+    if (x->start != y->start)
+        return x->start < y->start ? -1 : 1;
+    if (x->end != y->end)
+        return x->end > y->end ? -1 : 1;
+    return x->place < y->place ? -1 : x->place > y->place;
 }
 
 static void sort_spans(struct explain_job *j)
@@ -216,6 +220,8 @@ static void take_machine(struct explain_job *j)
         if (s->role != MR_ROLE_MACHINE || s->arg[KEY_CPUS] == UNKNOWN || !s->arg[KEY_CPUS])
             continue;
         f->cpus_per_node = (double)s->arg[KEY_CPUS];
+        if (s->arg[KEY_LOCAL_FREE] != UNKNOWN && s->arg[KEY_LOCAL_FREE])
+            f->local_free_bytes = (double)s->arg[KEY_LOCAL_FREE];
         if (s->arg[KEY_MEMORY] != UNKNOWN && s->arg[KEY_MEMORY_FREE] != UNKNOWN && s->arg[KEY_MEMORY]) {
             f->memory_bytes = (double)s->arg[KEY_MEMORY];
             f->memory_free_bytes = (double)s->arg[KEY_MEMORY_FREE];

@@ -19,7 +19,7 @@ struct place {
 static int by_first(const void *a, const void *b)
 {
     const struct place *x = a, *y = b;
-    return x->first < y->first ? -1 : x->first > y->first;
+    return x->first != y->first ? (x->first < y->first ? -1 : 1) : x->chunk < y->chunk ? -1 : x->chunk > y->chunk;
 }
 
 static int by_chunk(const void *a, const void *b)

@@ -1,6 +1,7 @@
 /* Facts that no timing tells: how a run was set up and what its machine is. Of our own runs both are in the trace, as
  * told when a rank was ready to train. Of other programs the machine is known where the trace was taken on this one,
- * which is what most people do: trace, then report. */
+ * which is what most people do: trace, then report. What changes from one report to the next (free memory, room on a
+ * disk) comes from the trace alone: a report of one trace is always the same. */
 #include "explain/explain_settings.h"
 #include "base/cgroup.h"
 #include "base/common.h"
@@ -12,12 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
-#include <sys/vfs.h>
 #include <unistd.h>
-
-#define TMPFS 0x01021994
-#define OVERLAY 0x794c7630
 
 static void take(double *fact, double value)
 {
@@ -92,6 +88,9 @@ void mr_explain_settings(const struct mr_run_trace *run, struct mr_explanation *
     take(&f->cpus_per_node, mr_run_rank_setting(r, "cpus"));
     take(&f->memory_bytes, mr_run_rank_setting(r, "memory_bytes"));
     take(&f->memory_free_bytes, mr_run_rank_setting(r, "memory_free_bytes"));
+    double room = mr_run_rank_setting(r, "local_free_bytes");
+    if (room > 0)
+        f->local_free_bytes = room;
     double decoders = mr_run_rank_setting(r, "decode_threads");
     if (decoders > 0)
         f->decode_threads = decoders;
@@ -102,18 +101,6 @@ void mr_explain_settings(const struct mr_run_trace *run, struct mr_explanation *
     f->global_shuffle = mr_run_rank_setting(r, "global_shuffle") > 0 && f->ranks > 1;
     const char *format = unpacked(x, r);
     f->format = format && *format ? format : f->format;
-}
-
-/* Free on the local disk that temporary files go to; NAN where that is memory, or part of a container's layers. */
-static double local_free(void)
-{
-    const char *folder = getenv("TMPDIR");
-    struct statfs fs;
-    struct statvfs room;
-    folder = folder && *folder ? folder : "/tmp";
-    if (statfs(folder, &fs) != 0 || statvfs(folder, &room) != 0 || fs.f_type == TMPFS || fs.f_type == OVERLAY)
-        return NAN;
-    return (double)room.f_bavail * (double)room.f_frsize;
 }
 
 bool mr_explain_is_here(const struct mr_explanation *x)
@@ -129,17 +116,13 @@ void mr_explain_machine_here(struct mr_explanation *x)
         f->cpus_per_rank = f->cpus_per_node / ranks_per_node(f);
     if (!mr_explain_is_here(x))
         return;
-    struct mr_machine_memory m = mr_machine_memory();
     if (!isfinite(f->cpus_per_node)) {
         f->cpus_per_node = mr_cpus_available();
         f->cpus_per_rank = f->cpus_per_node / ranks_per_node(f);
     }
-    if (!isfinite(f->memory_bytes) && m.total_bytes) {
-        f->memory_bytes = (double)m.total_bytes;
-        f->memory_free_bytes = (double)m.free_bytes;
-    }
-    if (!isfinite(f->local_free_bytes))
-        f->local_free_bytes = local_free();
+    uint64_t memory = isfinite(f->memory_bytes) ? 0 : mr_machine_memory().total_bytes;
+    if (memory)
+        f->memory_bytes = (double)memory;
 }
 
 /* ---- sums of the readers ---- */

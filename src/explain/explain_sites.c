@@ -67,7 +67,8 @@ static int process_names(struct explain_job *j, size_t p)
     j->site[p] = calloc(n, sizeof(**j->site));
     j->key[p] = calloc(n, 1);
     j->file_of[p] = calloc(n, sizeof(**j->file_of));
-    if (!j->site[p] || !j->key[p] || !j->file_of[p])
+    j->snippet_of[p] = calloc(n, sizeof(**j->snippet_of));
+    if (!j->snippet_of[p] || !j->site[p] || !j->key[p] || !j->file_of[p])
         return -ENOMEM;
     for (uint32_t s = 1; s < r->strings && !rc; s++) {
         struct mr_trace_string category, name;
@@ -81,6 +82,7 @@ static int process_names(struct explain_job *j, size_t p)
             mr_trace_label(r, MR_CALL_region, s, &category, &name);
             j->site[p][s] = mr_region_classify(category.text, category.len, name.text, name.len);
             j->kept[p] |= mr_role_places(j->site[p][s].role);
+            rc = mr_explain_number_snippet(j, p, s, &category, &name);
         }
     }
     return rc;
@@ -98,9 +100,10 @@ int mr_explain_gather_names(struct explain_job *j)
     j->site = calloc(n, sizeof(*j->site));
     j->key = calloc(n, sizeof(*j->key));
     j->file_of = calloc(n, sizeof(*j->file_of));
+    j->snippet_of = calloc(n, sizeof(*j->snippet_of));
     j->owns = calloc(n, sizeof(*j->owns));
     j->kept = calloc(n, sizeof(*j->kept));
-    if (!j->site || !j->key || !j->file_of || !j->owns || !j->kept)
+    if (!j->snippet_of || !j->site || !j->key || !j->file_of || !j->owns || !j->kept)
         return -ENOMEM;
     for (size_t p = 0; p < j->t->processes && !rc; p++) {
         const struct mr_trace_process *r = &j->t->process[p];
@@ -112,6 +115,7 @@ int mr_explain_gather_names(struct explain_job *j)
             j->site[p] = j->site[o];
             j->key[p] = j->key[o];
             j->file_of[p] = j->file_of[o];
+            j->snippet_of[p] = j->snippet_of[o];
             j->kept[p] = j->kept[o];
         } else {
             if (at)

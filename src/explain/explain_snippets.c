@@ -3,27 +3,27 @@
  * (options.pictures). */
 #include "base/common.h"
 #include "base/map.h"
+#include "base/rng.h"
 #include "explain/explain_internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define DIFFERENT_MOST 512u /* names in one worker: 15 KiB each */
+#define DIFFERENT_MOST 512u /* names: 15 KiB each, in each worker */
 #define ROWS_MOST 200u
 #define SPANS_MOST 4000u
 
 struct row {
-    uint32_t process, site;
+    uint32_t process, site; /* one of those with this name */
     uint64_t sum;
     struct mr_histogram time;
 };
 
 struct explain_snippets {
-    struct mr_map index; /* process and site: row + 1 */
-    MR_VEC(struct row *) row;
-    MR_VEC(struct mr_explain_snippet_span) span; /* snippet: row */
-    uint64_t seen, every;
+    struct row *row[DIFFERENT_MOST]; /* by number; NULL: none seen */
+    MR_VEC(struct mr_explain_snippet_span) span;
+    uint64_t every; /* spans are kept whose hash is a multiple of it, a power of two */
 };
 
 /* Spans of loaders and checkpoints have pictures of their own. */
@@ -37,74 +37,94 @@ void mr_explain_snippets_free(struct explain_snippets *s)
 {
     if (!s)
         return;
-    for (size_t i = 0; i < s->row.n; i++)
-        free(s->row.item[i]);
-    free(s->row.item);
+    for (size_t i = 0; i < DIFFERENT_MOST; i++)
+        free(s->row[i]);
     free(s->span.item);
-    mr_map_done(&s->index);
     free(s);
 }
 
-static struct row *row_of(struct explain_snippets *s, uint32_t process, uint32_t site, size_t *at)
+/* Numbers in the order of the trace's names, not of its spans. */
+int mr_explain_number_snippet(struct explain_job *j, size_t process, uint32_t site,
+                              const struct mr_trace_string *category, const struct mr_trace_string *name)
 {
-    uint64_t *index = mr_map_put(&s->index, (uint64_t)process << 32 | site);
-    if (!index)
-        return NULL;
-    if (!*index) {
-        struct row **slot = MR_VEC_ADD(&s->row), *r = slot ? malloc(sizeof(*r)) : NULL;
-        if (slot)
-            *slot = r;
-        if (!r)
-            return s->row.n -= slot != NULL, NULL;
-        *r = (struct row){.process = process, .site = site};
-        mr_histogram_init(&r->time);
-        *index = s->row.n;
-    }
-    *at = (size_t)*index - 1;
-    return s->row.item[*at];
+    if (!is_named_by_program(j->site[process][site].role) || (!j->opt->pictures && !j->opt->snippets))
+        return 0;
+    uint64_t key = mr_hash_bytes(name->text, name->len, mr_hash_bytes(category->text, category->len, 7));
+    uint64_t *at = j->named < DIFFERENT_MOST || mr_map_get(&j->snippets, key) ? mr_map_put(&j->snippets, key) : NULL;
+    if (!at)
+        return j->named < DIFFERENT_MOST ? -ENOMEM : 0;
+    if (!*at)
+        *at = ++j->named;
+    j->snippet_of[process][site] = (uint16_t)*at;
+    return 0;
 }
 
-/* Every n-th span; when there are too many, every second of them stays. */
+static struct row *row_of(struct explain_snippets *s, size_t number, uint32_t process, uint32_t site)
+{
+    if (s->row[number])
+        return s->row[number];
+    struct row *r = s->row[number] = malloc(sizeof(*r));
+    if (!r)
+        return NULL;
+    *r = (struct row){.process = process, .site = site};
+    mr_histogram_init(&r->time);
+    return r;
+}
+
+/* The order in which spans come depends on the threads; which of them stay depends on what they are. */
+static uint64_t hash_of(const struct mr_explain_snippet_span *p)
+{
+    return mr_mix64(mr_mix64(p->start_ns ^ mr_mix64(p->end_ns)) ^ ((uint64_t)p->pid << 32 | p->tid));
+}
+
+static size_t thin(struct mr_explain_snippet_span *p, size_t n, uint64_t every)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!(hash_of(&p[i]) % every))
+            p[kept++] = p[i];
+    return kept;
+}
+
+/* When there are too many, about half of them stay. A worker has room for twice as many as are shown. */
 static int keep_span(struct explain_snippets *s, const struct explain_job *j, const struct explain_lane *l, size_t row,
                      uint64_t start, uint64_t end)
 {
-    if (s->seen++ % s->every)
+    const struct mr_explain_snippet_span span = {.snippet = (uint32_t)row,
+                                                 .pid = j->t->process[l->process].pid,
+                                                 .tid = l->tid,
+                                                 .start_ns = start - j->x->start_ns,
+                                                 .end_ns = end - j->x->start_ns};
+    if (hash_of(&span) % s->every)
         return 0;
-    if (s->span.n == SPANS_MOST) {
-        for (size_t i = 0; i < SPANS_MOST / 2; i++)
-            s->span.item[i] = s->span.item[2 * i];
-        s->span.n = SPANS_MOST / 2;
+    while (s->span.n >= 2 * SPANS_MOST && s->every < EXPLAIN_EVERY_MOST) {
         s->every *= 2;
+        s->span.n = thin(s->span.item, s->span.n, s->every);
     }
+    if (s->span.n >= 2 * SPANS_MOST || hash_of(&span) % s->every)
+        return 0;
     struct mr_explain_snippet_span *p = MR_VEC_ADD(&s->span);
-    if (!p)
-        return -ENOMEM;
-    *p = (struct mr_explain_snippet_span){.snippet = (uint32_t)row,
-                                          .pid = j->t->process[l->process].pid,
-                                          .tid = l->tid,
-                                          .start_ns = start - j->x->start_ns,
-                                          .end_ns = end - j->x->start_ns};
-    return 0;
+    if (p)
+        *p = span;
+    return p ? 0 : -ENOMEM;
 }
 
 int mr_explain_count_snippet(struct explain_job *j, struct explain_worker *w, const struct explain_lane *l,
                              uint32_t site, uint64_t start, uint64_t end)
 {
-    size_t at;
-    if (!is_named_by_program(j->site[l->process][site].role) || end < start || start < j->x->start_ns)
+    uint32_t number = j->snippet_of[l->process][site];
+    if (!number || end < start || start < j->x->start_ns)
         return 0;
     if (!w->snippets && !(w->snippets = calloc(1, sizeof(*w->snippets))))
         return -ENOMEM;
     struct explain_snippets *s = w->snippets;
     s->every = MR_MAX(s->every, 1);
-    if (s->row.n >= DIFFERENT_MOST && !mr_map_get(&s->index, (uint64_t)l->process << 32 | site))
-        return 0;
-    struct row *r = row_of(s, l->process, site, &at);
+    struct row *r = row_of(s, number - 1, l->process, site);
     if (!r)
         return -ENOMEM;
     r->sum += end - start;
     mr_histogram_add(&r->time, end - start);
-    return keep_span(s, j, l, at, start, end);
+    return keep_span(s, j, l, number - 1, start, end);
 }
 
 /* ---- together ---- */
@@ -117,8 +137,8 @@ struct whole {
 
 struct collect {
     struct explain_job *j;
-    struct mr_map index; /* of category and name: whole + 1 */
-    MR_VEC(struct whole *) whole;
+    struct whole *of[DIFFERENT_MOST], *sorted[DIFFERENT_MOST]; /* of: by number */
+    size_t n;
 };
 
 static const char *text_of(struct explain_job *j, const struct mr_trace_string *s)
@@ -126,34 +146,34 @@ static const char *text_of(struct explain_job *j, const struct mr_trace_string *
     return mr_arena_strndup(&j->x->arena, s->text ? s->text : "", s->text ? s->len : 0);
 }
 
-static struct whole *whole_of(struct collect *c, const struct row *r)
+static int add_row(struct collect *c, size_t number, const struct row *r)
 {
     struct mr_trace_string category, name;
-    mr_trace_label(&c->j->t->process[r->process], MR_CALL_region, r->site, &category, &name);
-    uint64_t key = mr_hash_bytes(name.text, name.len, mr_hash_bytes(category.text, category.len, 7));
-    uint64_t *at = mr_map_put(&c->index, key);
-    if (!at)
-        return NULL;
-    if (!*at) {
-        struct whole **slot = MR_VEC_ADD(&c->whole), *w = slot ? calloc(1, sizeof(*w)) : NULL;
-        if (slot)
-            *slot = w;
+    struct whole *w = c->of[number];
+    if (!w) {
+        w = c->of[number] = calloc(1, sizeof(*w));
         if (!w)
-            return c->whole.n -= slot != NULL, NULL;
+            return -ENOMEM;
+        c->sorted[c->n++] = w;
         mr_histogram_init(&w->time);
+        mr_trace_label(&c->j->t->process[r->process], MR_CALL_region, r->site, &category, &name);
         w->out.category = text_of(c->j, &category);
         w->out.name = text_of(c->j, &name);
-        *at = c->whole.n;
         if (!w->out.category || !w->out.name)
-            return NULL;
+            return -ENOMEM;
     }
-    return c->whole.item[*at - 1];
+    mr_histogram_merge(&w->time, &r->time);
+    w->out.sum_ns += r->sum;
+    return 0;
 }
 
 static int by_time(const void *a, const void *b)
 {
     const struct whole *x = *(struct whole *const *)a, *y = *(struct whole *const *)b;
-    return (x->out.sum_ns < y->out.sum_ns) - (x->out.sum_ns > y->out.sum_ns);
+    if (x->out.sum_ns != y->out.sum_ns)
+        return x->out.sum_ns > y->out.sum_ns ? -1 : 1;
+    int order = strcmp(x->out.category, y->out.category);
+    return order ? order : strcmp(x->out.name, y->out.name);
 }
 
 static int by_thread(const void *a, const void *b)
@@ -163,7 +183,11 @@ static int by_thread(const void *a, const void *b)
         return x->pid < y->pid ? -1 : 1;
     if (x->tid != y->tid)
         return x->tid < y->tid ? -1 : 1;
-    return (x->start_ns > y->start_ns) - (x->start_ns < y->start_ns);
+    if (x->start_ns != y->start_ns)
+        return x->start_ns < y->start_ns ? -1 : 1;
+    if (x->end_ns != y->end_ns)
+        return x->end_ns > y->end_ns ? -1 : 1;
+    return (x->snippet > y->snippet) - (x->snippet < y->snippet);
 }
 
 static void fill(struct whole *w)
@@ -181,17 +205,17 @@ static void fill(struct whole *w)
 static int keep_rows(struct collect *c)
 {
     struct mr_explanation *x = c->j->x;
-    qsort(c->whole.item, c->whole.n, sizeof(*c->whole.item), by_time);
-    size_t n = MR_MIN(c->whole.n, (size_t)ROWS_MOST);
+    qsort(c->sorted, c->n, sizeof(*c->sorted), by_time);
+    size_t n = MR_MIN(c->n, (size_t)ROWS_MOST);
     x->snippet = mr_arena_alloc(&x->arena, (n + 1) * sizeof(*x->snippet));
     if (!x->snippet)
         return -ENOMEM;
-    for (size_t i = 0; i < c->whole.n; i++) {
-        c->whole.item[i]->place = (uint32_t)i;
+    for (size_t i = 0; i < c->n; i++) {
+        c->sorted[i]->place = (uint32_t)i;
         if (i >= n)
             continue;
-        fill(c->whole.item[i]);
-        x->snippet[x->snippets++] = c->whole.item[i]->out;
+        fill(c->sorted[i]);
+        x->snippet[x->snippets++] = c->sorted[i]->out;
     }
     return 0;
 }
@@ -201,61 +225,47 @@ static int keep_spans(struct collect *c)
 {
     struct explain_job *j = c->j;
     struct mr_explanation *x = j->x;
-    size_t all = 0, at = 0;
-    for (unsigned w = 0; w < j->workers; w++)
+    size_t all = 0;
+    uint64_t every = 1;
+    for (unsigned w = 0; w < j->workers; w++) {
         all += j->worker[w].snippets ? j->worker[w].snippets->span.n : 0;
-    size_t every = all / SPANS_MOST + 1;
-    x->snippet_span = mr_arena_alloc(&x->arena, (all / every + 2) * sizeof(*x->snippet_span));
+        every = MR_MAX(every, j->worker[w].snippets ? j->worker[w].snippets->every : 1);
+    }
+    x->snippet_span = mr_arena_alloc(&x->arena, (all + 1) * sizeof(*x->snippet_span));
     if (!x->snippet_span)
         return -ENOMEM;
     for (unsigned w = 0; w < j->workers; w++) {
         const struct explain_snippets *s = j->worker[w].snippets;
-        for (size_t i = 0; s && i < s->span.n; i++, at++) {
-            const struct whole *whole = whole_of(c, s->row.item[s->span.item[i].snippet]);
-            if (at % every || !whole || whole->place >= x->snippets)
+        for (size_t i = 0; s && i < s->span.n; i++) {
+            const struct whole *whole = c->of[s->span.item[i].snippet];
+            if (whole->place >= x->snippets)
                 continue;
             x->snippet_span[x->snippet_spans] = s->span.item[i];
             x->snippet_span[x->snippet_spans++].snippet = whole->place;
         }
     }
+    x->snippet_spans = thin(x->snippet_span, x->snippet_spans, every);
+    for (; x->snippet_spans > SPANS_MOST && every < EXPLAIN_EVERY_MOST; every *= 2)
+        x->snippet_spans = thin(x->snippet_span, x->snippet_spans, 2 * every);
     qsort(x->snippet_span, x->snippet_spans, sizeof(*x->snippet_span), by_thread);
     return 0;
 }
 
-/* Sorting moved the rows: the index follows them. */
-static void follow(struct collect *c)
-{
-    for (size_t i = 0; i < c->whole.n; i++) {
-        const struct mr_explain_snippet *s = &c->whole.item[i]->out;
-        uint64_t key = mr_hash_bytes(s->name, strlen(s->name), mr_hash_bytes(s->category, strlen(s->category), 7));
-        uint64_t *at = mr_map_put(&c->index, key);
-        if (at)
-            *at = i + 1;
-    }
-}
-
 int mr_explain_finish_snippets(struct explain_job *j)
 {
-    struct collect c = {.j = j};
-    int rc = 0;
+    struct collect *c = calloc(1, sizeof(*c));
+    int rc = c ? 0 : -ENOMEM;
+    if (c)
+        c->j = j;
     for (unsigned w = 0; w < j->workers && !rc; w++)
-        for (size_t i = 0; j->worker[w].snippets && i < j->worker[w].snippets->row.n && !rc; i++) {
-            const struct row *r = j->worker[w].snippets->row.item[i];
-            struct whole *whole = whole_of(&c, r);
-            if (whole) {
-                mr_histogram_merge(&whole->time, &r->time);
-                whole->out.sum_ns += r->sum;
-            }
-            rc = whole ? 0 : -ENOMEM;
-        }
-    rc = rc || !c.whole.n ? rc : keep_rows(&c);
-    if (!rc && c.whole.n) {
-        follow(&c);
-        rc = keep_spans(&c);
-    }
-    for (size_t i = 0; i < c.whole.n; i++)
-        free(c.whole.item[i]);
-    free(c.whole.item);
-    mr_map_done(&c.index);
+        for (size_t i = 0; j->worker[w].snippets && i < DIFFERENT_MOST && !rc; i++)
+            if (j->worker[w].snippets->row[i])
+                rc = add_row(c, i, j->worker[w].snippets->row[i]);
+    rc = rc || !c->n ? rc : keep_rows(c);
+    if (!rc && c->n)
+        rc = keep_spans(c);
+    for (size_t i = 0; c && i < c->n; i++)
+        free(c->sorted[i]);
+    free(c);
     return rc;
 }

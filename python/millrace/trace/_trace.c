@@ -14,9 +14,11 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -748,6 +750,16 @@ static PyObject *py_cpu_delay(PyObject *self, PyObject *nothing)
     return PyLong_FromUnsignedLongLong(delay);
 }
 
+/* Bytes free where temporary files go; 0 where that is memory or part of a container's layers. */
+static unsigned long long local_free(void)
+{
+    const char *folder = getenv("TMPDIR");
+    struct statfs fs;
+    if (statfs(folder && *folder ? folder : "/tmp", &fs) != 0 || fs.f_type == 0x01021994 || fs.f_type == 0x794c7630)
+        return 0;
+    return (unsigned long long)fs.f_bavail * (unsigned long long)fs.f_bsize;
+}
+
 static PyObject *py_machine(PyObject *self, PyObject *nothing)
 {
     char text[4096], *at;
@@ -763,7 +775,8 @@ static PyObject *py_machine(PyObject *self, PyObject *nothing)
         if ((at = strstr(text, "MemAvailable:")))
             sscanf(at, "MemAvailable: %llu", &free);
     }
-    return Py_BuildValue("{s:K,s:K,s:K}", "cpus", cpus, "memory_bytes", total * 1024, "memory_free_bytes", free * 1024);
+    return Py_BuildValue("{s:K,s:K,s:K,s:K}", "cpus", cpus, "memory_bytes", total * 1024, "memory_free_bytes",
+                         free * 1024, "local_free_bytes", local_free());
 }
 
 /* Page faults of this thread so far that had to wait for the disk. */
