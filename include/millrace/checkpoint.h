@@ -11,14 +11,15 @@
  * What is in the files: tensors as (name, bytes) with content from a generator, written piece by piece through a
  * bounded buffer: a 100 GiB checkpoint needs no 100 GiB of memory.
  *
- * With a burst buffer a save writes to a fast folder only; a thread of rank 0 then copies the checkpoint to where it
+ * With a burst buffer a save writes to a fast folder only; a thread of each rank then copies its share to where it
  * stays and frees the buffer (the drain). The same rules hold on both sides, so at every moment one of them has the
  * complete checkpoint, and the final folder never a torn one. What a killed run left in the buffer is drained by the
- * next one. A buffer that is full or fails is told and written around; a failed drain leaves the checkpoint in the
- * buffer and is the result of mr_checkpoint_drain. All ranks must see the buffer.
+ * next one. If the buffer is full or fails, a warning is logged and the save goes straight to the final folder; a
+ * failed drain leaves the checkpoint in the buffer and is the result of mr_checkpoint_drain. The buffer may be one
+ * folder that all ranks see, or one of each node.
  *
- *   save ──> BUFFER/NAME-HASH/step-N ──drain──> FOLDER/step-N.tmp ──rename──> FOLDER/step-N, then the buffer's copy is
- * removed
+ *   save ──> BUFFER/NAME-HASH/rank-R/step-N ──drain──> FOLDER/step-N.tmp ──rename──> FOLDER/step-N, then the buffer's
+ *   copy is removed
  *
  * One job at a time may save into a folder. Stores that belong to one process (memory, null) hold a checkpoint per
  * rank.
@@ -69,7 +70,8 @@ struct mr_checkpoint_params {
     /* The burst buffer. NULL or "" = none. Checkpoints lie in a folder of their own below it, named after `folder`. */
     const char *burst_folder;
     const char *burst_store; /* storage stack; NULL = posix */
-    uint64_t burst_bytes;    /* at most so much waits there, further saves wait; 0 = what its file system has free */
+    uint64_t burst_bytes; /* at most so much of all ranks waits there, further saves wait; 0 = what its file system has
+                             free */
     /* Replaces *value by its sum over the ranks; needed with a burst buffer and more than one rank. */
     int (*sum)(void *user, uint64_t *value, struct mr_error *err);
     void *user; /* for all of them; `stopped` is also asked by the drain */
@@ -108,8 +110,8 @@ int mr_checkpoint_save(struct mr_checkpointer *c, uint64_t step, const struct mr
  * modulo its world. Waits for the drain first; a checkpoint that could not be drained is read from the burst buffer. */
 int mr_checkpoint_load(struct mr_checkpointer *c, uint64_t step, uint32_t shift, struct mr_checkpoint_result *out,
                        struct mr_error *err);
-/* Burst buffer. Starts to drain what an earlier run left, and says how many checkpoints those are; save, load and drain
- * do it if nobody did. Only the leading rank finds any. 0 without a burst buffer. A buffer that cannot be read is told
+/* Burst buffer. Collective. Starts to drain what an earlier run left, and returns how many checkpoints those are; save,
+ * load and drain do it if nobody did. Only the leading rank counts any. 0 without a burst buffer. A buffer that cannot be read is told
  * and counts as empty. */
 unsigned mr_checkpoint_recover(struct mr_checkpointer *c);
 /* Collective. Waits until the burst buffer is drained. The first failure of a drain (since the checkpointer was

@@ -96,6 +96,9 @@ struct mr_saver_params {
     const struct mr_saver_tier *tier; /* nearest first; `folder` comes after them */
     size_t tiers;
     uint64_t drain_bytes_per_s; /* drain no faster; 0: no limit but that of mr_saver_step */
+    /* save and begin write from the caller's memory, with copy_threads, and return when the checkpoint is complete in the
+     * folder or the first tier: no ring, no copy, nothing behind but drains. */
+    bool sync;
 };
 
 struct mr_save_result {

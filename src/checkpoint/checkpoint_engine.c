@@ -1,498 +1,502 @@
-/* The parts of saves, loads and drains: see the header, and README.md for the invariants C1 to C6 that the comments
- * refer to. Files are written, read and copied in pieces through one buffer per thread; a checkpoint gets its name by
- * one rename when all of it is there. */
-#include "checkpoint/checkpoint_engine.h"
-#include "checkpoint/checkpoint_hash.h"
-#include "checkpoint/state_pace.h"
-#include "store/traffic.h"
-
+/* The engines "sync" and "async" of emulated trainings: savers of states (<millrace/state.h>) whose tensors are the
+ * model's files, made piece by piece, so that a checkpoint larger than memory needs no more than a buffer per thread.
+ *
+ *   sync    a saver that writes while the training waits; each file keeps its name. All ranks return the same code (C4)
+ *   async   a saver that copies while the training waits; one file of tensors per rank. What is written behind shows as
+ *           drains, and an error of one is the result of the next save, on all ranks, and of drain
+ *
+ * A burst buffer is the saver's tier. Loads read every file of the list and compare it, whatever engine wrote it; each
+ * file is read by exactly one rank (C5). */
 #include "base/clock.h"
 #include "base/common.h"
-#include "base/content.h"
-#include "base/workers.h"
-#include "event/emit.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "checkpoint/checkpointer.h"
+#include "checkpoint/state_parts.h"
+#include "checkpoint/state_saver.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
 
-#define LIST_MAX_BYTES (64 * MR_MIB)
-#define HASH_BLOCK (4 * MR_CONTENT_BLOCK)
-#define FILE_PATH (MR_CHECKPOINT_PATH + 256)
+#define NO_STEP                                                                                                        \
+    (MR_ALL_STEPS - 1) /* never pending: mr_saver_wait returns at once, with an earlier error if there is one */
+#define BUFFER_DEFAULT (4 * MR_MIB)
 
-/* ---- places ---- */
+struct engine {
+    struct mr_checkpointer base;
+    struct mr_checkpoint_params p;
+    bool async;
+    char *folder, *store, *burst_store; /* of the parameters */
+    char burst[MR_CHECKPOINT_PATH];     /* the buffer's folder for this one; "": none */
+    struct mr_checkpoint_place final;
+    struct mr_saver *saver; /* from the first call on that needs one */
+};
 
-int mr_checkpoint_place_open(const char *folder, const char *store, uint32_t rank, struct mr_events *events,
-                             struct mr_checkpoint_place *out, struct mr_error *err)
+#define ENGINE(checkpointer) ((struct engine *)(checkpointer))
+
+/* ---- opening and closing ---- */
+
+/* Absolute, without "//", "/./" and a slash at the end: the same folder under one name. */
+static void plain_path(const char *folder, char out[MR_CHECKPOINT_PATH])
 {
-    struct mr_checkpoint_place p = {.folder = strdup(folder)};
-    int rc = p.folder ? mr_store_open_with_events(store, mr_events_calls(events), &p.store, err)
-                      : mr_error_set(err, -ENOMEM, "cannot make a checkpointer");
-    if (rc) {
-        free(p.folder);
-        return rc;
-    }
-    /* A checkpoint gets its name when it is complete, so a store that cannot rename is refused before the first save.
-     */
-    char what[MR_CHECKPOINT_PATH + 32];
-    snprintf(what, sizeof what, "keep checkpoints in '%s'", folder);
-    rc = mr_store_require(p.store, MR_STORE_CAP_WRITE | MR_STORE_CAP_RENAME, what, err);
-    if (rc) {
-        mr_checkpoint_place_close(&p);
-        return rc;
-    }
-    p.shared = mr_store_caps(p.store) & MR_STORE_CAP_PERSISTENT;
-    p.lead = rank == 0 || !p.shared;
-    p.device = mr_traffic_get(p.store, p.folder);
-    *out = p;
-    return 0;
-}
-
-void mr_checkpoint_place_close(struct mr_checkpoint_place *p)
-{
-    mr_traffic_put(p->device);
-    mr_store_close(p->store);
-    free(p->folder);
-    *p = (struct mr_checkpoint_place){0};
-}
-
-/* ---- files ---- */
-
-static int check_stop(const struct mr_checkpoint_job *j, struct mr_error *err)
-{
-    return j->stopped && j->stopped(j->user)
-               ? mr_error_plain(err, MR_E_INTERRUPTED, "interrupted in the checkpoint '%s'", j->dir)
-               : 0;
-}
-
-/* Fills and hashes block by block, so that the hash finds the bytes in the cache. Constant content is zeros, which the
- * buffer holds from the start (run_job) and nobody else writes to. */
-static void make_piece(const struct mr_checkpoint_job *j, const char *name, uint64_t at, uint8_t *buf, size_t len,
-                       struct mr_checkpoint_hash *hash)
-{
-    for (size_t done = 0; done < len;) {
-        size_t n = MR_MIN((size_t)HASH_BLOCK, len - done);
-        if (j->p->random_content)
-            mr_checkpoint_content(j->p, j->list.step, name, at + done, buf + done, n);
-        mr_checkpoint_hash_update(hash, buf + done, n);
-        done += n;
-    }
-}
-
-static void tell(const struct mr_checkpoint_job *j, enum mr_checkpoint_part part, uint64_t start, uint64_t end,
-                 uint64_t bytes)
-{
-    mr_checkpoint_tell(j->p, part, j->list.step, start, end, bytes);
-}
-
-static int write_pieces(struct mr_checkpoint_job *j, struct mr_checkpoint_entry *e, uint8_t *buf, struct mr_object *o,
-                        struct mr_checkpoint_hash *hash, struct mr_error *err)
-{
-    const struct mr_checkpoint_params *p = j->p;
-    for (uint64_t at = 0; at < e->bytes;) {
-        size_t n = (size_t)MR_MIN(p->buffer_bytes, e->bytes - at);
-        int rc = check_stop(j, err);
-        if (rc)
-            return rc;
-        uint64_t begin = mr_now_ns();
-        make_piece(j, e->name, at, buf, n, hash);
-        uint64_t start = mr_now_ns();
-        rc = mr_object_write(o, buf, n, at, err);
-        uint64_t end = mr_now_ns();
-        atomic_fetch_add(&j->io_ns, end - start);
-        if (rc < 0)
-            return rc;
-        tell(j, MR_CHECKPOINT_SNAPSHOT, begin, start, n);
-        tell(j, MR_CHECKPOINT_WRITE, start, end, n);
-        at += n;
-    }
-    e->hash = mr_checkpoint_hash_digest(hash);
-    return 0;
-}
-
-static int sync_file(struct mr_checkpoint_job *j, struct mr_object *o, struct mr_error *err)
-{
-    if (!j->at->fsync)
-        return 0;
-    uint64_t start = mr_now_ns();
-    int rc = o->store->ops->fsync(o, err);
-    uint64_t end = mr_now_ns();
-    atomic_fetch_add(&j->fsync_ns, end - start);
-    tell(j, MR_CHECKPOINT_FSYNC, start, end, 0);
-    return rc;
-}
-
-static int save_one(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *err)
-{
-    struct mr_checkpoint_job *j = ctx->user;
-    struct mr_checkpoint_entry *e = &j->list.items[index];
-    struct mr_object *o = NULL;
-    char path[FILE_PATH];
-    snprintf(path, sizeof path, "%s/%s", j->dir, e->name);
-    struct mr_checkpoint_hash *hash = mr_checkpoint_hash_create(e->chunk_bytes);
-    if (!hash)
-        return mr_error_set(err, -ENOMEM, "cannot checksum '%s'", path);
-    /* Exclusive: the folder is new, so a file that exists is another rank's of the same name. */
-    unsigned flags = MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_EXCLUSIVE | (j->p->direct ? MR_OBJ_DIRECT : 0);
-    int rc = mr_object_open(j->at->store, path, flags, &o, err);
-    if (rc == -EEXIST)
-        rc = mr_error_plain(err, MR_E_USAGE, "two ranks write a checkpoint file named '%s'", e->name);
-    if (!rc)
-        rc = o->store->ops->allocate(o, e->bytes, err);
-    if (!rc)
-        rc = write_pieces(j, e, j->buffers[ctx->thread], o, hash, err);
-    if (!rc)
-        rc = sync_file(j, o, err);
-    int closed = mr_object_close(o, rc ? NULL : err);
-    mr_checkpoint_hash_free(hash);
-    return rc ? rc : closed;
-}
-
-static int expect_size(struct mr_object *o, const struct mr_checkpoint_entry *e, struct mr_error *err)
-{
-    uint64_t size;
-    int rc = mr_object_size(o, &size, err);
-    if (rc || size == e->bytes)
-        return rc;
-    mr_error_plain(err, MR_E_CORRUPT, "'%s' has %" PRIu64 " bytes, the checkpoint's list says %" PRIu64, o->path, size,
-                   e->bytes);
-    mr_error_hint(err, "load an older checkpoint");
-    return MR_E_CORRUPT;
-}
-
-static int expect_hash(const struct mr_object *o, const struct mr_checkpoint_entry *e, struct mr_checkpoint_hash *hash,
-                       struct mr_error *err)
-{
-    uint64_t have = mr_checkpoint_hash_digest(hash);
-    if (have == e->hash)
-        return 0;
-    mr_error_plain(err, MR_E_CORRUPT, "'%s' does not match its checksum: want %016" PRIx64 ", have %016" PRIx64,
-                   o->path, e->hash, have);
-    mr_error_hint(err, "load an older checkpoint");
-    return MR_E_CORRUPT;
-}
-
-static int read_pieces(struct mr_checkpoint_job *j, const struct mr_checkpoint_entry *e, uint8_t *buf,
-                       struct mr_object *o, struct mr_checkpoint_hash *hash, struct mr_error *err)
-{
-    int rc = expect_size(o, e, err);
-    for (uint64_t at = 0; !rc && at < e->bytes;) {
-        size_t n = (size_t)MR_MIN(j->p->buffer_bytes, e->bytes - at);
-        rc = check_stop(j, err);
-        if (rc)
-            break;
-        uint64_t start = mr_now_ns();
-        rc = mr_object_read(o, buf, n, at, err);
-        atomic_fetch_add(&j->io_ns, mr_now_ns() - start);
-        if (!rc)
-            mr_checkpoint_hash_update(hash, buf, n);
-        at += n;
-    }
-    return rc ? rc : expect_hash(o, e, hash, err);
-}
-
-/* A file of a complete checkpoint: one that is missing is damage. */
-static int open_to_read(const struct mr_checkpoint_place *at, const char *dir, const struct mr_checkpoint_entry *e,
-                        unsigned direct, struct mr_object **out, struct mr_error *err)
-{
-    char path[FILE_PATH];
-    snprintf(path, sizeof path, "%s/%s", dir, e->name);
-    int rc = mr_object_open(at->store, path, MR_OBJ_READ | direct, out, err);
-    if (rc != -ENOENT)
-        return rc;
-    mr_error_plain(err, MR_E_CORRUPT, "'%s' is missing: the checkpoint's list names it with %" PRIu64 " bytes", path,
-                   e->bytes);
-    mr_error_hint(err, "load an older checkpoint");
-    return MR_E_CORRUPT;
-}
-
-static int load_one(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *err)
-{
-    struct mr_checkpoint_job *j = ctx->user;
-    const struct mr_checkpoint_entry *e = &j->list.items[index];
-    struct mr_object *o;
-    int rc = open_to_read(j->at, j->dir, e, j->p->direct ? MR_OBJ_DIRECT : 0, &o, err);
-    if (rc)
-        return rc;
-    struct mr_checkpoint_hash *hash = mr_checkpoint_hash_create(e->chunk_bytes);
-    if (hash) {
-        rc = read_pieces(j, e, j->buffers[ctx->thread], o, hash, err);
-    } else {
-        rc = mr_error_set(err, -ENOMEM, "cannot checksum '%s'", o->path);
-    }
-    mr_checkpoint_hash_free(hash);
-    mr_object_close(o, NULL); /* opened for reading only */
-    return rc;
-}
-
-/* One file from the buffer to where it stays. What was read is what the list says, or the copy fails. */
-static int copy_pieces(struct mr_checkpoint_job *j, const struct mr_checkpoint_entry *e, uint8_t *buf,
-                       struct mr_object *in, struct mr_object *out, struct mr_checkpoint_hash *hash,
-                       struct mr_error *err)
-{
-    uint64_t size;
-    const struct mr_pace_way from = {.pace = j->pace, .device = j->from->device};
-    const struct mr_pace_way to = {
-        .pace = j->pace, .device = j->at->device, .by_steps = true, .flush = j->at->fsync && !j->p->direct};
-    int rc = expect_size(in, e, err);
-    for (uint64_t at = 0; !rc && at < e->bytes;) {
-        size_t n = (size_t)MR_MIN(j->p->buffer_bytes, e->bytes - at);
-        rc = check_stop(j, err);
-        uint64_t start = mr_now_ns();
-        if (!rc)
-            rc = mr_pace_read(&from, in, buf, n, at, err);
-        if (!rc) {
-            mr_checkpoint_hash_update(hash, buf, n);
-            rc = mr_pace_write(&to, out, buf, n, at, err);
+    char cwd[MR_CHECKPOINT_PATH], full[2 * MR_CHECKPOINT_PATH];
+    size_t n = 0;
+    bool absolute = *folder == '/' || !getcwd(cwd, sizeof cwd);
+    snprintf(full, sizeof full, "%s%s%s", absolute ? "" : cwd, absolute ? "" : "/", folder);
+    for (const char *at = full; *at && n < MR_CHECKPOINT_PATH - 1;) {
+        if (at[0] == '/' && (at[1] == '/' || at[1] == '\0')) {
+            at++;
+        } else if (at[0] == '/' && at[1] == '.' && (at[2] == '/' || at[2] == '\0')) {
+            at += 2;
+        } else {
+            out[n++] = *at++;
         }
-        atomic_fetch_add(&j->io_ns, mr_now_ns() - start);
-        if (!rc)
-            mr_pace_tell(j->p->events, j->list.step, start, n);
-        at += n;
     }
-    if (!rc)
-        rc = expect_hash(in, e, hash, err);
-    bool kept = mr_store_caps(j->at->store) & MR_STORE_CAP_CONTENT;
-    if (!rc && kept)
-        rc = mr_object_size(out, &size, err);
-    if (!rc && kept && size != e->bytes)
-        rc = mr_error_plain(err, -EIO, "'%s' has %" PRIu64 " bytes after %" PRIu64 " were written", out->path, size,
-                            e->bytes);
-    return rc;
+    out[n] = '\0';
 }
 
-static int copy_one(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *err)
+/* BUFFER/NAME-HASH: checkpoints of other folders may wait in the same buffer and must not be drained to this one. */
+static void burst_path(const struct mr_checkpoint_params *p, char out[MR_CHECKPOINT_PATH])
 {
-    struct mr_checkpoint_job *j = ctx->user;
-    const struct mr_checkpoint_entry *e = &j->list.items[index];
-    struct mr_object *in = NULL, *out = NULL;
-    char path[FILE_PATH];
-    unsigned direct = j->p->direct ? MR_OBJ_DIRECT : 0;
-    struct mr_checkpoint_hash *hash = mr_checkpoint_hash_create(e->chunk_bytes);
-    if (!hash)
-        return mr_error_set(err, -ENOMEM, "cannot checksum '%s'", e->name);
-    int rc = open_to_read(j->from, j->from_dir, e, direct, &in, err);
-    snprintf(path, sizeof path, "%s/%s", j->dir, e->name);
-    if (!rc)
-        rc = mr_object_open(j->at->store, path, MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_EXCLUSIVE | direct, &out, err);
-    if (!rc)
-        rc = out->store->ops->allocate(out, e->bytes, err);
-    if (!rc)
-        rc = copy_pieces(j, e, j->buffers[ctx->thread], in, out, hash, err);
-    if (!rc)
-        rc = sync_file(j, out, err);
-    int closed = mr_object_close(out, rc ? NULL : err);
-    mr_object_close(in, NULL); /* opened for reading only */
-    mr_checkpoint_hash_free(hash);
-    return rc ? rc : closed;
+    char path[MR_CHECKPOINT_PATH];
+    plain_path(p->folder, path);
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    snprintf(out, MR_CHECKPOINT_PATH, "%.*s/%.32s-%016" PRIx64, MR_CHECKPOINT_FOLDER_MAX - MR_CHECKPOINT_BURST_NAME,
+             p->burst_folder, *name ? name : "root", (uint64_t)XXH3_64bits(path, strlen(path)));
 }
 
-/* Runs fn over the share with a buffer per thread (C3). */
-static int run_job(struct mr_checkpoint_job *j, mr_work_fn *fn, struct mr_error *err)
+static void engine_close(struct mr_checkpointer *base)
 {
-    if (j->list.n == 0)
-        return 0;
-    unsigned threads = (unsigned)MR_MIN((uint64_t)j->p->threads, j->list.n);
-    j->buffers = calloc(threads, sizeof(*j->buffers));
-    int rc = j->buffers ? 0 : -ENOMEM;
-    for (unsigned i = 0; i < threads && !rc; i++)
-        if ((j->buffers[i] = aligned_alloc(4096, j->p->buffer_bytes)))
-            memset(j->buffers[i], 0, j->p->buffer_bytes);
-        else
-            rc = -ENOMEM;
-    if (rc)
-        mr_error_set(err, rc, "cannot get %u buffers of %" PRIu64 " bytes", threads, j->p->buffer_bytes);
+    struct engine *c = ENGINE(base);
+    if (*c->burst)
+        mr_saver_cut(c->saver); /* the next run finishes a drain */
     else
-        rc = mr_workers_run(threads, j->list.n, 1, fn, j, NULL, err);
-    for (unsigned i = 0; j->buffers && i < threads; i++)
-        free(j->buffers[i]);
-    free(j->buffers);
-    j->buffers = NULL;
+        mr_saver_close(c->saver, NULL); /* who wants to know calls drain before */
+    mr_checkpoint_place_close(&c->final);
+    free(c->folder);
+    free(c->store);
+    free(c->burst_store);
+    free(c);
+}
+
+static int open_places(struct engine *c, struct mr_error *err)
+{
+    int rc = mr_checkpoint_place_open(c->folder, c->store, c->p.rank, c->p.events, &c->final, err);
+    if (rc || !*c->burst)
+        return rc;
+    unsigned caps = 0;
+    rc = mr_store_spec_caps(*c->burst_store ? c->burst_store : "posix", &caps, err);
+    if (rc)
+        return mr_error_context(err, "the burst buffer"), rc;
+    if (!(caps & MR_STORE_CAP_CONTENT)) {
+        mr_error_plain(err, MR_E_CONFIG, "the burst buffer's store keeps no content, so there is nothing to drain");
+        return mr_error_hint(err, "use a store that does: 'millrace help store'"), MR_E_CONFIG;
+    }
+    return 0;
+}
+
+static int open_engine(const struct mr_checkpoint_params *p, bool async, const struct mr_checkpoint_engine_ops *ops,
+                       struct mr_checkpointer **out, struct mr_error *err)
+{
+    bool burst = p->burst_folder && *p->burst_folder;
+    if (p->world > 1 && async && !p->sum)
+        return mr_error_plain(err, MR_E_USAGE, "the checkpoint engine 'async' needs a way to sum over %u ranks",
+                              p->world);
+    struct engine *c = calloc(1, sizeof(*c));
+    if (!c)
+        return mr_error_set(err, -ENOMEM, "cannot make a checkpointer");
+    c->base.ops = ops;
+    c->async = async;
+    c->p = *p;
+    c->p.threads = p->threads ? p->threads : 1;
+    c->p.buffer_bytes = MR_ALIGN_UP(p->buffer_bytes ? p->buffer_bytes : BUFFER_DEFAULT, 4096u);
+    c->folder = strdup(p->folder);
+    c->store = strdup(p->store ? p->store : "");
+    c->burst_store = strdup(p->burst_store ? p->burst_store : "");
+    c->p.folder = c->p.store = c->p.burst_folder = c->p.burst_store = c->p.engine = NULL; /* the caller's */
+    if (burst)
+        burst_path(p, c->burst);
+    int rc = c->folder && c->store && c->burst_store ? open_places(c, err)
+                                                     : mr_error_set(err, -ENOMEM, "cannot make a checkpointer");
+    if (rc)
+        engine_close(&c->base);
+    else
+        *out = &c->base;
     return rc;
 }
 
-/* ---- lists ---- */
-
-static int write_list(struct mr_checkpoint_job *j, const char *path, const struct mr_checkpoint_list *l, bool durable,
-                      struct mr_error *err)
+static int sync_open(const struct mr_checkpoint_params *p, struct mr_checkpointer **out, struct mr_error *err)
 {
-    char *text;
-    struct mr_object *o = NULL;
-    int rc = mr_checkpoint_list_encode(l, &text, err);
+    return open_engine(p, false, &mr_checkpoint_sync_engine, out, err);
+}
+
+static int async_open(const struct mr_checkpoint_params *p, struct mr_checkpointer **out, struct mr_error *err)
+{
+    return open_engine(p, true, &mr_checkpoint_async_engine, out, err);
+}
+
+/* A store of this process keeps what its saver put there, and nothing that another one opened. */
+static const struct mr_checkpoint_place *final_of(const struct engine *c)
+{
+    return c->saver ? &c->saver->place.at : &c->final;
+}
+
+static int agree(const struct engine *c, int code, struct mr_error *err)
+{
+    return c->p.agree ? c->p.agree(c->p.user, code, err) : code;
+}
+
+/* A number that all ranks of this job have and no other job: rank 0 draws it. Collective. */
+static int name_job(struct engine *c, char job[32], struct mr_error *err)
+{
+    uint64_t id = c->p.rank == 0 ? mr_mix64(mr_wall_ns() ^ mr_now_ns() ^ ((uint64_t)getpid() << 40)) >> 1 : 0;
+    int rc = c->p.world > 1 && c->p.sum ? c->p.sum(c->p.user, &id, err) : 0;
+    snprintf(job, 32, "%016" PRIx64, id); /* without drains ranks that agree need no name */
+    return rc;
+}
+
+static int need_saver(struct engine *c, struct mr_error *err)
+{
+    char job[32];
+    int rc = c->saver ? 0 : name_job(c, job, err);
+    if (c->saver || rc)
+        return rc;
+    uint64_t capacity = c->p.burst_bytes;
+    const struct mr_saver_tier tier = {.folder = c->burst,
+                                       .store = c->burst_store,
+                                       .capacity = c->async && capacity ? MR_MAX(capacity / c->p.world, 1u) : capacity};
+    const struct mr_saver_params p = {.size = sizeof p,
+                                      .folder = c->folder,
+                                      .store = c->store,
+                                      .job = job,
+                                      .rank = c->p.rank,
+                                      .world = c->p.world,
+                                      .fsync = c->p.fsync,
+                                      .direct = c->p.direct,
+                                      .copy_threads = c->p.threads,
+                                      .keep_last = c->p.keep_last,
+                                      .events = c->p.events,
+                                      .tier = &tier,
+                                      .tiers = *c->burst != '\0',
+                                      .sync = !c->async};
+    const struct mr_saver_hooks hooks = {.emulated = true,
+                                         .files = !c->async,
+                                         .chunk_bytes = c->async ? 0 : c->p.buffer_bytes,
+                                         .agree = c->p.agree,
+                                         .sum = c->p.sum,
+                                         .stopped = c->p.stopped,
+                                         .user = c->p.user};
+    rc = agree(c, mr_saver_open_with(&p, &hooks, &c->saver, err), err);
+    if (rc) {
+        mr_saver_cut(c->saver);
+        c->saver = NULL;
+    }
+    return rc;
+}
+
+/* ---- save ---- */
+
+struct source {
+    const struct mr_checkpoint_params *p;
+    const char *name;
+    uint64_t step, bytes;
+};
+
+static int make_bytes(void *user, uint64_t offset, void *into, size_t n, struct mr_error *err)
+{
+    const struct source *s = user;
+    (void)err;
+    mr_checkpoint_content(s->p, s->step, s->name, offset, into, n);
+    return 0;
+}
+
+static int save_files(struct engine *c, uint64_t step, const struct mr_checkpoint_file *files, uint64_t n,
+                      struct mr_save_result *out, struct mr_error *err)
+{
+    struct mr_tensor *t = calloc(MR_MAX(n, 1u), sizeof(*t));
+    struct source *from = calloc(MR_MAX(n, 1u), sizeof(*from));
+    int rc = t && from ? 0 : mr_error_set(err, -ENOMEM, "cannot list %" PRIu64 " files", n);
+    for (uint64_t i = 0; i < n && !rc; i++) {
+        rc = mr_checkpoint_name_check(files[i].name, sizeof files[i].name, err);
+        from[i] = (struct source){&c->p, files[i].name, step, files[i].bytes};
+        t[i] = (struct mr_tensor){.name = files[i].name,
+                                  .dtype = "U8",
+                                  .dims = 1,
+                                  .shape = &from[i].bytes,
+                                  .pull = make_bytes,
+                                  .user = &from[i]};
+    }
+    struct mr_state state = {.size = sizeof state, .tensor = t, .tensors = n};
+    rc = mr_saver_save_or_fail(c->saver, step, &state, rc, out, err);
+    free(t);
+    free(from);
+    return rc;
+}
+
+static int engine_save(struct mr_checkpointer *base, uint64_t step, const struct mr_checkpoint_file *files, uint64_t n,
+                       struct mr_checkpoint_result *out, struct mr_error *err)
+{
+    struct engine *c = ENGINE(base);
+    struct mr_save_result saved = {0};
+    uint64_t start = mr_now_ns();
+    int rc = need_saver(c, err);
+    /* First what became of the saves before: a rank that has to tell an error makes no new save, so none may. */
+    if (!rc && c->async)
+        rc = agree(c, mr_saver_wait(c->saver, NO_STEP, err), err);
+    if (!rc)
+        rc = save_files(c, step, files, n, &saved, err);
+    if (c->async && c->saver)
+        rc = agree(c, rc, err);
     if (rc)
         return rc;
-    rc = mr_object_open(j->at->store, path, MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_TRUNCATE, &o, err);
-    if (!rc)
-        rc = mr_object_write(o, text, strlen(text), 0, err);
-    if (!rc && durable)
-        rc = sync_file(j, o, err);
-    int closed = mr_object_close(o, rc ? NULL : err);
-    free(text);
-    return rc ? rc : closed;
+    const struct mr_saver_did *did = &c->saver->did;
+    *out = (struct mr_checkpoint_result){.bytes = saved.bytes,
+                                         .files = n,
+                                         .write_ns = did->write_ns,
+                                         .fsync_ns = did->fsync_ns,
+                                         .wait_ns = c->async ? saved.room_ns : did->wait_ns,
+                                         .buffered = c->async || did->in_tier};
+    snprintf(out->path, sizeof out->path, "%.900s/step-%012" PRIu64, did->in_tier ? c->burst : c->folder, step);
+    out->duration_ns = mr_now_ns() - start;
+    out->wait_ns = MR_MIN(out->wait_ns, out->duration_ns);
+    return 0;
 }
 
-static int read_list(const struct mr_checkpoint_place *at, const char *path, struct mr_checkpoint_list *out,
+/* ---- what is behind ---- */
+
+static unsigned engine_recover(struct mr_checkpointer *base)
+{
+    struct engine *c = ENGINE(base);
+    struct mr_error why;
+    if (!*c->burst || c->saver)
+        return 0;
+    if (need_saver(c, &why)) {
+        mr_log(MR_LOG_WARN, "cannot look for checkpoints in the burst buffer: %s", why.message);
+        return 0;
+    }
+    unsigned found = c->p.rank == 0 ? mr_state_tiers_recovered(c->saver->tiers) : 0;
+    if (found)
+        mr_log(MR_LOG_NOTE, "%u checkpoint%s of an earlier run %s drained from the burst buffer '%s'", found,
+               found == 1 ? "" : "s", found == 1 ? "is" : "are", c->burst);
+    return found;
+}
+
+static int engine_drain(struct mr_checkpointer *base, struct mr_error *err)
+{
+    struct engine *c = ENGINE(base);
+    struct mr_error why;
+    engine_recover(base);
+    if (!c->saver || (!c->async && !*c->burst))
+        return c->async ? agree(c, 0, err) : 0;
+    int rc = mr_saver_wait(c->saver, MR_ALL_STEPS, &why);
+    if (*c->burst && (!rc || rc != MR_E_INTERRUPTED)) {
+        int first = mr_state_tiers_failure(c->saver->tiers, rc ? NULL : &why);
+        rc = rc ? rc : first;
+    }
+    int mine = agree(c, rc == MR_E_PEER ? 0 : rc, &why); /* the cause before what the others saw of it */
+    rc = mine ? mine : agree(c, rc, &why);
+    if (rc && err)
+        *err = why;
+    return rc;
+}
+
+static uint64_t engine_buffered(struct mr_checkpointer *base)
+{
+    struct engine *c = ENGINE(base);
+    if (!c->saver || (*c->burst && !c->final.lead))
+        return 0;
+    return *c->burst ? mr_state_tiers_pending(c->saver->tiers, true) : mr_saver_pending(c->saver);
+}
+
+static uint64_t engine_drains(struct mr_checkpointer *base, uint64_t first, struct mr_checkpoint_drained *out,
+                              uint64_t cap)
+{
+    struct engine *c = ENGINE(base);
+    struct mr_saved s;
+    uint64_t n = 0;
+    if (c->saver && *c->burst)
+        return c->final.lead ? mr_state_tiers_drains(c->saver->tiers, first, out, cap) : 0;
+    while (c->saver && c->async && n < cap && mr_saver_saved(c->saver, first + n, &s)) {
+        uint64_t end = s.durable_ns ? s.durable_ns : s.end_ns;
+        out[n++] = (struct mr_checkpoint_drained){.step = s.step,
+                                                  .bytes = s.bytes,
+                                                  .files = 1,
+                                                  .queued_ns = s.start_ns,
+                                                  .start_ns = s.start_ns,
+                                                  .end_ns = end,
+                                                  .code = s.code};
+    }
+    return n;
+}
+
+/* ---- load ---- */
+
+struct load {
+    struct engine *c;
+    const struct mr_checkpoint_place *at;
+    struct mr_checkpoint_list list; /* what this rank reads */
+    char dir[MR_CHECKPOINT_PATH];
+    uint64_t read_ns;
+};
+
+/* Tensors and their bytes, where the checkpoint has any: those count, not the files that hold them. */
+static int count_tensors(struct load *l, const char *folder, uint64_t step, struct mr_checkpoint_result *out,
+                         struct mr_error *err)
+{
+    struct mr_state_reader *r;
+    const struct engine *c = l->c;
+    struct mr_state_params p = {.size = sizeof p, .folder = folder, .step = step};
+    p.store = out->buffered ? c->burst_store : c->store;
+    int rc = mr_state_open(&p, &r, err);
+    for (size_t i = 0; !rc && i < mr_state_tensors(r); i++) {
+        const struct mr_stored_tensor *t = mr_state_tensor(r, i);
+        bool mine = false;
+        for (size_t k = 0; k < l->list.n; k++)
+            mine |= l->list.items[k].rank == t->rank;
+        out->files += mine;
+        out->bytes += mine ? t->bytes : 0;
+    }
+    if (!rc)
+        mr_state_close(r);
+    return rc;
+}
+
+/* The files of the ranks that are `mine` modulo this job's world. */
+static int load_from(struct load *l, const char *folder, uint64_t step, uint32_t mine, struct mr_checkpoint_result *out,
                      struct mr_error *err)
 {
-    void *data;
-    size_t len;
-    int rc = mr_store_read_file(at->store, path, LIST_MAX_BYTES, &data, &len, err);
-    if (rc < 0)
+    size_t n = 0;
+    bool tensors = false;
+    int rc = mr_checkpoint_find(l->at->store, folder, step, l->dir, err);
+    if (!rc)
+        rc = mr_checkpoint_read_list(l->at, l->dir, &l->list, err);
+    if (rc)
         return rc;
-    rc = mr_checkpoint_list_parse(data, len, path, out, err);
-    free(data);
-    return rc;
-}
-
-int mr_checkpoint_read_list(const struct mr_checkpoint_place *at, const char *dir, struct mr_checkpoint_list *out,
-                            struct mr_error *err)
-{
-    char path[FILE_PATH];
-    snprintf(path, sizeof path, "%s/" MR_CHECKPOINT_LIST_NAME, dir);
-    int rc = read_list(at, path, out, err);
-    if (rc != -ENOENT)
-        return rc;
-    mr_error_plain(err, MR_E_CORRUPT, "'%s' is missing: without its list '%s' is no checkpoint", path, dir);
-    return mr_error_hint(err, "load an older checkpoint"), MR_E_CORRUPT;
-}
-
-static void part_path(const char *dir, uint32_t rank, char out[FILE_PATH])
-{
-    snprintf(out, FILE_PATH, "%s/rank-%05u.part", dir, rank);
-}
-
-/* The parts only carry the lists to here. */
-int mr_checkpoint_join(struct mr_checkpoint_job *j, struct mr_checkpoint_list *out, struct mr_error *err)
-{
-    char path[FILE_PATH];
-    struct mr_checkpoint_list all = {.step = j->list.step, .world = j->list.world, .fsync = j->list.fsync};
-    int rc = mr_checkpoint_list_append(&all, &j->list, err);
-    for (uint32_t r = 1; j->at->shared && r < j->p->world && !rc; r++) {
-        struct mr_checkpoint_list part;
-        part_path(j->dir, r, path);
-        rc = read_list(j->at, path, &part, err);
-        if (rc)
-            break;
-        rc = mr_checkpoint_list_append(&all, &part, err);
-        mr_checkpoint_list_done(&part);
-        if (!rc)
-            rc = j->at->store->ops->unlink(j->at->store, path, err);
+    if (l->list.step != step)
+        rc = mr_error_plain(err, MR_E_CORRUPT,
+                            "'%s/" MR_CHECKPOINT_LIST_NAME "' is of step %" PRIu64 ", its folder's name says %" PRIu64,
+                            l->dir, l->list.step, step);
+    for (size_t i = 0; i < l->list.n; i++)
+        if (!l->c->final.shared || l->list.items[i].rank % l->c->p.world == mine)
+            l->list.items[n++] = l->list.items[i];
+    l->list.n = n;
+    for (size_t i = 0; i < n; i++)
+        tensors |= mr_state_holds_tensors(&l->list.items[i]);
+    if (!rc)
+        rc = mr_checkpoint_verify(&l->c->p, l->at, l->dir, &l->list, &l->read_ns, err);
+    if (!rc && tensors)
+        rc = count_tensors(l, folder, step, out, err);
+    for (size_t i = 0; i < n && !tensors; i++) {
+        out->files++;
+        out->bytes += l->list.items[i].bytes;
     }
+    mr_checkpoint_list_done(&l->list);
+    return rc;
+}
+
+struct found {
+    uint64_t step;
+    uint32_t shares; /* of the buffer; 0: it is in the final folder */
+    bool all_shares;
+};
+
+/* The final folder counts before the burst buffer, where there is one. */
+static int locate(struct engine *c, uint64_t step, struct found *f, struct mr_error *err)
+{
+    uint64_t have = step;
+    char dir[MR_CHECKPOINT_PATH];
+    int rc = mr_checkpoint_find(final_of(c)->store, c->folder, step, dir, err);
+    *f = (struct found){.step = step};
     if (!rc)
-        rc = mr_checkpoint_list_check(&all, err);
-    if (rc)
-        mr_checkpoint_list_done(&all);
-    else
-        *out = all;
-    return rc;
+        f->step = strtoull(strrchr(dir, '/') + strlen("/step-"), NULL, 10);
+    if ((rc && rc != MR_E_INCOMPLETE) || !*c->burst || !c->saver || (!rc && step != UINT64_MAX))
+        return rc;
+    mr_state_tiers_recovered(c->saver->tiers);
+    uint32_t shares = mr_state_tiers_find(c->saver->tiers, &have, &f->all_shares);
+    if (!shares || (!rc && have <= f->step))
+        return rc;
+    *f = (struct found){have, shares, f->all_shares};
+    return 0;
 }
 
-/* ---- names ---- */
-
-int mr_checkpoint_retire_older(const struct mr_checkpoint_place *at, uint64_t just_saved, struct mr_error *err)
+static int load_share(struct load *l, uint64_t step, uint32_t shift, struct mr_checkpoint_result *out,
+                      struct mr_error *err)
 {
-    struct mr_checkpoint_dirs d;
-    int rc = mr_checkpoint_dirs_read(at->store, at->folder, &d, err);
+    struct engine *c = l->c;
+    struct found f;
+    char folder[MR_CHECKPOINT_PATH];
+    uint32_t mine = (uint32_t)(((uint64_t)c->p.rank + shift) % c->p.world);
+    if (!(mr_store_caps(c->final.store) & MR_STORE_CAP_CONTENT)) {
+        mr_error_plain(err, MR_E_UNSUPPORTED, "the store keeps no content, so there is no checkpoint to load");
+        return mr_error_hint(err, "use a store that does: 'millrace help store'"), MR_E_UNSUPPORTED;
+    }
+    int rc = locate(c, step, &f, err);
     if (rc)
         return rc;
-    unsigned kept = 0;
-    for (size_t i = d.n; i-- > 0 && !rc;)
-        if (mr_checkpoint_dirs_usable(&d, i) && ++kept > at->keep_last && d.item[i].step != just_saved)
-            rc = mr_checkpoint_retire(at->store, at->folder, d.item[i].step, err);
-    mr_checkpoint_dirs_done(&d);
-    if (rc && err)
-        mr_error_context(err, "removing older checkpoints; the new one of step %" PRIu64 " is complete", just_saved);
+    out->buffered = f.shares > 0;
+    l->at = f.shares ? &mr_state_tiers_first(c->saver->tiers)->at : final_of(c);
+    if (!f.shares || f.all_shares)
+        return load_from(l, f.shares ? c->burst : c->folder, f.step, mine, out, err);
+    for (uint32_t r = 0; r < f.shares && !rc; r++)
+        if (r % c->p.world == mine) {
+            mr_state_tier_folder(c->burst, r, folder);
+            rc = load_from(l, folder, f.step, mine, out, err);
+        }
     return rc;
 }
 
-/* step-N.tmp becomes step-N. One that is there already steps aside first and comes back if the renaming fails, so a
- * complete copy exists at every moment (C1, C2). */
-static int swap_in(const struct mr_checkpoint_place *at, const char *tmp, const char *final, const char *old,
-                   struct mr_error *err)
+static int engine_load(struct mr_checkpointer *base, uint64_t step, uint32_t shift, struct mr_checkpoint_result *out,
+                       struct mr_error *err)
 {
-    const struct mr_store_ops *ops = at->store->ops;
-    struct mr_store_stat st;
-    bool replaces = ops->stat(at->store, final, &st, NULL) == 0;
-    int rc = replaces ? ops->rename(at->store, final, old, err) : 0;
-    if (rc)
-        return rc;
-    rc = ops->rename(at->store, tmp, final, err);
-    if (rc && replaces)
-        ops->rename(at->store, old, final,
-                    NULL); /* if this fails as well, readers and the next save find the old one */
-    if (!rc && at->fsync)
-        rc = ops->sync_dir(at->store, at->folder, err);
-    if (!rc && replaces)
-        rc = mr_checkpoint_dir_remove(at->store, old, err);
-    return rc;
-}
-
-int mr_checkpoint_publish(struct mr_checkpoint_job *j, const struct mr_checkpoint_list *all, const char *final,
-                          struct mr_error *err)
-{
-    const struct mr_checkpoint_place *at = j->at;
-    char path[FILE_PATH], old[MR_CHECKPOINT_PATH];
-    snprintf(path, sizeof path, "%s/" MR_CHECKPOINT_LIST_NAME, j->dir);
-    mr_checkpoint_dir_path(at->folder, all->step, MR_CHECKPOINT_OLD, old);
-    int rc = write_list(j, path, all, true, err);
-    if (!rc && at->fsync)
-        rc = at->store->ops->sync_dir(at->store, j->dir, err);
+    struct engine *c = ENGINE(base);
+    struct load l = {.c = c};
+    struct mr_checkpoint_result r = {0};
     uint64_t start = mr_now_ns();
+    int rc = 0;
+    engine_recover(base);
+    if (*c->burst) /* the buffer must not be freed while it is read; drains that failed free nothing */
+        rc = agree(c, c->saver ? mr_saver_settle(c->saver, err) : 0, err);
+    else if (c->async)
+        rc = engine_drain(base, err);
+    r.wait_ns = mr_now_ns() - start;
     if (!rc)
-        rc = swap_in(at, j->dir, final, old, err);
+        rc = agree(c, load_share(&l, step, shift, &r, err), err);
+    if (rc)
+        return rc;
+    r.duration_ns = mr_now_ns() - start;
+    r.read_ns = l.read_ns;
+    snprintf(r.path, sizeof r.path, "%.*s", (int)sizeof r.path - 1, l.dir);
+    *out = r;
+    return 0;
+}
+
+static int engine_newest(struct mr_checkpointer *base, uint64_t *step, struct mr_error *err)
+{
+    struct engine *c = ENGINE(base);
+    struct found f;
+    if (c->p.world == 1) /* not collective: ranks find what is in the buffer once they have recovered */
+        engine_recover(base);
+    int rc = c->async && c->saver ? mr_saver_settle(c->saver, err) : 0;
+    rc = rc ? rc : locate(c, UINT64_MAX, &f, err);
     if (!rc)
-        tell(j, MR_CHECKPOINT_RENAME, start, mr_now_ns(), 0);
-    if (!rc && at->keep_last)
-        rc = mr_checkpoint_retire_older(at, all->step, err);
+        *step = f.step;
     return rc;
 }
 
-/* The folder itself must outlive a crash, too: its name lies in its parent. */
-static int sync_parent(const struct mr_checkpoint_place *at, struct mr_error *err)
-{
-    char parent[MR_CHECKPOINT_PATH];
-    snprintf(parent, sizeof parent, "%s", at->folder);
-    size_t n = strlen(parent);
-    while (n > 1 && parent[n - 1] == '/')
-        parent[--n] = '\0';
-    char *slash = strrchr(parent, '/');
-    if (slash)
-        slash[slash == parent] = '\0';
-    return at->store->ops->sync_dir(at->store, slash ? parent : ".", err);
-}
+#define OPS(engine, text)                                                                                              \
+    {                                                                                                                  \
+        .abi = MR_CHECKPOINT_ENGINE_ABI, .size = sizeof(struct mr_checkpoint_engine_ops), .name = #engine,             \
+        .doc = text, .open = engine##_open, .close = engine_close, .save = engine_save, .load = engine_load,           \
+        .newest = engine_newest, .recover = engine_recover, .drain = engine_drain, .buffered = engine_buffered,        \
+        .drains = engine_drains                                                                                        \
+    }
 
-int mr_checkpoint_begin(const struct mr_checkpoint_place *at, const char *tmp, struct mr_error *err)
-{
-    struct mr_store_stat st;
-    bool is_new = at->store->ops->stat(at->store, at->folder, &st, NULL) != 0;
-    int rc = mr_store_mkdirs(at->store, at->folder, err);
-    if (!rc && is_new && at->fsync)
-        rc = sync_parent(at, err);
-    if (!rc)
-        rc = mr_checkpoint_folder_repair(at->store, at->folder, err);
-    return rc ? rc : at->store->ops->mkdir(at->store, tmp, err);
-}
-
-/* ---- passes ---- */
-
-int mr_checkpoint_write_share(struct mr_checkpoint_job *j, struct mr_error *err)
-{
-    char part[FILE_PATH];
-    int rc = run_job(j, save_one, err);
-    if (rc || j->at->lead)
-        return rc;
-    part_path(j->dir, j->p->rank, part);
-    return write_list(j, part, &j->list, false, err);
-}
-
-int mr_checkpoint_read_share(struct mr_checkpoint_job *j, struct mr_error *err)
-{
-    return run_job(j, load_one, err);
-}
-
-int mr_checkpoint_copy(struct mr_checkpoint_job *j, struct mr_error *err)
-{
-    return run_job(j, copy_one, err);
-}
+const struct mr_checkpoint_engine_ops mr_checkpoint_sync_engine = OPS(
+    sync, "Training waits while all ranks write, to the final folder or a burst buffer, which is drained meanwhile.");
+const struct mr_checkpoint_engine_ops mr_checkpoint_async_engine =
+    OPS(async, "Training waits for a copy in memory; threads write it out while training goes on.");

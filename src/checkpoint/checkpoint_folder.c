@@ -100,7 +100,10 @@ int mr_checkpoint_find(struct mr_store *s, const char *folder, uint64_t step, ch
         return mr_checkpoint_hint_foreign(s, folder, err), MR_E_INCOMPLETE;
     }
     if (rc)
-        return rc == -ENOENT ? mr_error_plain(err, MR_E_INCOMPLETE, "there is no folder '%s'", folder) : rc;
+        return rc == -ENOENT
+                   ? mr_error_plain(err, MR_E_INCOMPLETE,
+                                    "there is no complete checkpoint in '%s': the folder does not exist", folder)
+                   : rc;
     for (size_t i = d.n; i-- > 0 && !found;) {
         if (!mr_checkpoint_dirs_usable(&d, i))
             continue;
@@ -109,11 +112,13 @@ int mr_checkpoint_find(struct mr_store *s, const char *folder, uint64_t step, ch
         if (found)
             mr_checkpoint_dir_path(folder, d.item[i].step, d.item[i].kind, out);
     }
+    bool unfinished = d.n > 0;
     mr_checkpoint_dirs_done(&d);
     if (found)
         return 0;
     if (step == UINT64_MAX)
-        mr_error_plain(err, MR_E_INCOMPLETE, "there is no complete checkpoint in '%s'", folder);
+        mr_error_plain(err, MR_E_INCOMPLETE, "there is no complete checkpoint in '%s'%s", folder,
+                       unfinished ? ", only unfinished ones" : "");
     else
         mr_error_plain(err, MR_E_INCOMPLETE, "there is no complete checkpoint of step %" PRIu64 " in '%s'", step,
                        folder);

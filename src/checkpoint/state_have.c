@@ -10,47 +10,45 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
-#define FILE_PATH (MR_CHECKPOINT_PATH + 256)
+#define FILE_PATH MR_CHECKPOINT_FILE_PATH
 #define PREFIX ".have-"
 #define TEXT_MAX (64 * MR_MIB)
 #define PAUSE_NS (20 * 1000 * 1000ull)
 
-void mr_state_tier_folder(const char *tier, uint32_t rank, char out[MR_CHECKPOINT_PATH])
+void mr_state_tier_folder(const char *tier, uint32_t share, char out[MR_CHECKPOINT_PATH])
 {
-    snprintf(out, MR_CHECKPOINT_PATH, "%.*s/rank-%05u", MR_CHECKPOINT_FOLDER_MAX, tier, rank);
+    if (share == MR_STATE_ALL_SHARES)
+        snprintf(out, MR_CHECKPOINT_PATH, "%.*s", MR_CHECKPOINT_FOLDER_MAX, tier);
+    else
+        snprintf(out, MR_CHECKPOINT_PATH, "%.*s/rank-%05u", MR_CHECKPOINT_FOLDER_MAX, tier, share);
 }
 
-static int by_step(const void *a, const void *b)
+static int by_save(const void *a, const void *b)
 {
     const struct mr_state_had *x = a, *y = b;
     if (x->step != y->step)
         return x->step < y->step ? -1 : 1;
-    return x->save < y->save ? -1 : x->save > y->save;
+    int id = strcmp(x->id, y->id);
+    if (id)
+        return id;
+    return x->share < y->share ? -1 : x->share > y->share;
 }
 
-static int add(struct mr_state_have *h, struct mr_state_had what)
+static int add(struct mr_state_have *h, const struct mr_state_had *what)
 {
     if (mr_vec_reserve(&h->item, &h->cap, h->n + 1, sizeof(*h->item)) < 0)
         return -ENOMEM;
-    h->item[h->n++] = what;
+    h->item[h->n++] = *what;
     return 0;
 }
 
-uint64_t mr_state_save_hash(const char *id)
+const struct mr_state_had *mr_state_have_find(const struct mr_state_have *h, uint64_t step, const char *id)
 {
-    return XXH3_64bits(id, strlen(id));
-}
-
-static bool has(const struct mr_state_have *h, struct mr_state_had what)
-{
-    return h->n && bsearch(&what, h->item, h->n, sizeof(what), by_step);
-}
-
-bool mr_state_have_step(const struct mr_state_have *h, uint64_t step, const char *id)
-{
-    return has(h, (struct mr_state_had){step, mr_state_save_hash(id)});
+    for (size_t i = 0; i < h->n; i++)
+        if (h->item[i].step == step && strcmp(h->item[i].id, id) == 0)
+            return &h->item[i];
+    return NULL;
 }
 
 void mr_state_have_done(struct mr_state_have *h)
@@ -59,40 +57,88 @@ void mr_state_have_done(struct mr_state_have *h)
     *h = (struct mr_state_have){0};
 }
 
-static int look_at(const struct mr_save_place *tier, const struct mr_checkpoint_dir *d, struct mr_state_have *h)
+/* ---- what this rank finds ---- */
+
+struct looking {
+    const struct mr_save_place *final, *tier;
+    const char *base;
+    size_t number;
+    struct mr_state_have *out;
+    int rc;
+};
+
+static int look_at(struct looking *l, const char *dir, uint64_t step, uint32_t share)
 {
-    char dir[MR_CHECKPOINT_PATH];
-    struct mr_checkpoint_list l;
-    mr_checkpoint_dir_path(tier->at.folder, d->step, d->kind, dir);
-    if (mr_checkpoint_read_list(&tier->at, dir, &l, NULL))
+    struct mr_checkpoint_list list;
+    struct mr_store_stat st = {0};
+    char path[FILE_PATH];
+    if (mr_checkpoint_read_list(&l->tier->at, dir, &list, NULL))
         return 0; /* damaged: as if it were not there */
-    int rc = add(h, (struct mr_state_had){d->step, mr_state_save_hash(l.save)});
-    mr_checkpoint_list_done(&l);
+    struct mr_state_had h = {.step = step, .share = share, .world = list.world, .tier = l->number};
+    snprintf(h.id, sizeof h.id, "%s", *list.save ? list.save : "-");
+    snprintf(path, sizeof path, "%s/" MR_CHECKPOINT_LIST_NAME, dir);
+    l->tier->at.store->ops->stat(l->tier->at.store, path, &st, NULL);
+    h.time_ns = st.mtime_ns;
+    for (size_t i = 0; i < list.n; i++)
+        h.bytes += list.items[i].bytes;
+    mr_checkpoint_list_done(&list);
+    if (share == MR_STATE_ALL_SHARES)
+        h.world = 1;
+    for (const char *c = h.id; *c; c++)
+        if ((unsigned char)*c < ' ')
+            return 0; /* a line of its own for the others to read */
+    return add(l->out, &h);
+}
+
+static int look_in(struct looking *l, uint32_t share)
+{
+    char folder[MR_CHECKPOINT_PATH], dir[MR_CHECKPOINT_PATH];
+    struct mr_checkpoint_dirs d = {0};
+    struct mr_store *s = l->tier->at.store;
+    int rc = 0;
+    mr_state_tier_folder(l->base, share, folder);
+    if (strcmp(l->final->at.folder, folder) == 0 || mr_checkpoint_dirs_read(s, folder, &d, NULL))
+        return 0; /* nothing there yet */
+    for (size_t k = 0; k < d.n && !rc; k++)
+        if (mr_checkpoint_dirs_usable(&d, k)) {
+            mr_checkpoint_dir_path(folder, d.item[k].step, d.item[k].kind, dir);
+            rc = look_at(l, dir, d.item[k].step, share);
+        }
+    mr_checkpoint_dirs_done(&d);
     return rc;
 }
 
-/* What this rank has, in any tier. */
-static int look(const struct mr_save_place *const *tier, size_t tiers, struct mr_state_have *h)
+static int look_at_share(void *user, const char *name, bool is_dir, struct mr_error *err)
+{
+    struct looking *l = user;
+    uint32_t rank = l->final->rank, world = l->final->at.shared ? l->final->world : UINT32_MAX;
+    char *rest;
+    (void)err;
+    if (!is_dir || strncmp(name, "rank-", 5) != 0 || strspn(name + 5, "0123456789") < 5)
+        return 0;
+    unsigned long share = strtoul(name + 5, &rest, 10);
+    if (*rest == '\0' && share < UINT32_MAX && share % world == rank && !l->rc)
+        l->rc = look_in(l, (uint32_t)share);
+    return 0;
+}
+
+/* The shares of this rank in all tiers. */
+static int look(const struct mr_save_place *final, const struct mr_save_place *const *tier, const char *const *base,
+                size_t tiers, struct mr_state_have *h)
 {
     int rc = 0;
-    for (size_t i = 0; i < tiers; i++) {
-        struct mr_checkpoint_dirs d = {0};
-        if (mr_checkpoint_dirs_read(tier[i]->at.store, tier[i]->at.folder, &d, NULL))
-            continue; /* nothing there yet */
-        for (size_t k = 0; k < d.n && !rc; k++)
-            if (mr_checkpoint_dirs_usable(&d, k))
-                rc = look_at(tier[i], &d.item[k], h);
-        mr_checkpoint_dirs_done(&d);
+    for (size_t i = 0; i < tiers && !rc; i++) {
+        struct looking l = {final, tier[i], base[i], i, h, 0};
+        struct mr_store *s = tier[i]->at.store;
+        s->ops->list(s, base[i], look_at_share, &l, NULL); /* nothing there: nothing is found */
+        rc = l.rc;
+        if (!rc && final->at.lead)
+            rc = look_in(&l, MR_STATE_ALL_SHARES);
     }
-    if (h->n)
-        qsort(h->item, h->n, sizeof(*h->item), by_step);
-    size_t n = 0;
-    for (size_t i = 0; i < h->n; i++)
-        if (!n || by_step(&h->item[n - 1], &h->item[i]) != 0)
-            h->item[n++] = h->item[i];
-    h->n = n;
     return rc;
 }
+
+/* ---- what all find ---- */
 
 static void file_of(const char *dir, uint32_t rank, char out[FILE_PATH])
 {
@@ -102,14 +148,15 @@ static void file_of(const char *dir, uint32_t rank, char out[FILE_PATH])
 static int say(const struct mr_save_place *final, const char *dir, const struct mr_state_have *h, struct mr_error *err)
 {
     char path[FILE_PATH];
-    size_t cap = h->n * 48 + 1, len = 0;
+    size_t cap = h->n * 192 + 1, len = 0;
     char *text = malloc(cap);
     if (!text)
         return mr_error_set(err, -ENOMEM, "cannot list checkpoints");
     text[0] = '\0';
     for (size_t i = 0; i < h->n; i++)
         len +=
-            (size_t)snprintf(text + len, cap - len, "%" PRIu64 " %016" PRIx64 "\n", h->item[i].step, h->item[i].save);
+            (size_t)snprintf(text + len, cap - len, "%" PRIu64 " %u %u %" PRIu64 " %" PRIu64 " %s\n", h->item[i].step,
+                             h->item[i].share, h->item[i].world, h->item[i].time_ns, h->item[i].bytes, h->item[i].id);
     file_of(dir, final->rank, path);
     int rc = mr_store_mkdirs(final->at.store, dir, err);
     if (!rc)
@@ -118,24 +165,44 @@ static int say(const struct mr_save_place *final, const char *dir, const struct 
     return rc;
 }
 
-/* Keeps what that text has, too. */
-static void keep_common(struct mr_state_have *h, char *text)
+/* Adds the lines of another rank. */
+static int take_lines(struct mr_state_have *all, char *text)
 {
-    struct mr_state_have theirs = {0};
     char *save = NULL;
-    size_t n = 0;
-    for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
-        char *rest;
-        struct mr_state_had what = {.step = strtoull(line, &rest, 10)};
-        what.save = strtoull(rest, NULL, 16);
-        if (add(&theirs, what))
-            theirs.n = 0; /* without memory nothing is common */
+    int rc = 0;
+    for (char *line = strtok_r(text, "\n", &save); line && !rc; line = strtok_r(NULL, "\n", &save)) {
+        struct mr_state_had what = {.step = strtoull(line, &line, 10)};
+        what.share = (uint32_t)strtoul(line, &line, 10);
+        what.world = (uint32_t)strtoul(line, &line, 10);
+        what.time_ns = strtoull(line, &line, 10);
+        what.bytes = strtoull(line, &line, 10);
+        snprintf(what.id, sizeof what.id, "%s", *line ? line + 1 : "");
+        rc = add(all, &what);
     }
-    for (size_t i = 0; i < h->n; i++)
-        if (has(&theirs, h->item[i]))
-            h->item[n++] = h->item[i];
+    return rc;
+}
+
+/* Keeps the checkpoints of which every share is there, one item each. */
+static void keep_whole(struct mr_state_have *h)
+{
+    size_t n = 0;
+    if (h->n)
+        qsort(h->item, h->n, sizeof(*h->item), by_save);
+    for (size_t i = 0, end; i < h->n; i = end) {
+        struct mr_state_had whole = h->item[i];
+        uint32_t shares = 0, last = 0;
+        for (end = i; end < h->n && h->item[end].step == whole.step && strcmp(h->item[end].id, whole.id) == 0; end++) {
+            const struct mr_state_had *x = &h->item[end];
+            bool other = shares == 0 || x->share != last; /* a share may be in two tiers */
+            whole.bytes += end > i && other ? x->bytes : 0;
+            shares += other;
+            last = x->share;
+            whole.time_ns = MR_MAX(whole.time_ns, x->time_ns);
+        }
+        if (shares == whole.world)
+            h->item[n++] = whole;
+    }
     h->n = n;
-    free(theirs.item);
 }
 
 static int hear(const struct mr_save_place *final, const char *dir, uint32_t rank, uint64_t until_ns,
@@ -148,34 +215,47 @@ static int hear(const struct mr_save_place *final, const char *dir, uint32_t ran
     for (;;) {
         int rc = mr_store_read_file(final->at.store, path, TEXT_MAX, &text, &len, err);
         if (!rc) {
-            keep_common(h, text);
+            rc = take_lines(h, text) ? mr_error_set(err, -ENOMEM, "cannot list checkpoints") : 0;
             free(text);
+            return rc;
         }
         if (rc != -ENOENT)
             return rc;
-        if (atomic_load(final->stop))
-            return mr_error_plain(err, MR_E_INTERRUPTED, "stopped while rank %u was asked what it has", rank);
+        if (mr_save_stopped(final))
+            return mr_error_plain(err, MR_E_INTERRUPTED, "stopped before the list of rank %u was there", rank);
         if (mr_now_ns() > until_ns)
-            return mr_error_plain(err, MR_E_TIMEOUT, "rank %u did not say in time which checkpoints it has", rank);
+            return mr_error_plain(err, MR_E_TIMEOUT, "the list of rank %u did not come in time", rank);
         mr_clock_sleep_until(mr_clock_real(), mr_now_ns() + PAUSE_NS, final->stop);
     }
 }
 
-int mr_state_have_common(const struct mr_save_place *final, const struct mr_save_place *const *tier, size_t tiers,
-                         const char *job, const char *what, struct mr_state_have *out, struct mr_error *err)
+int mr_state_have_common(const struct mr_save_place *final, const struct mr_save_place *const *tier,
+                         const char *const *base, size_t tiers, const char *job, const char *what,
+                         struct mr_state_have *mine, struct mr_state_have *common, struct mr_error *err)
 {
-    struct mr_state_have h = {0};
+    struct mr_state_have own = {0}, all = {0};
     char dir[MR_CHECKPOINT_PATH];
     uint64_t until = mr_now_ns() + final->timeout_ns;
-    int rc = look(tier, tiers, &h) ? mr_error_set(err, -ENOMEM, "cannot list checkpoints") : 0;
+    bool alone = final->world == 1 || !final->at.shared;
+    int rc = look(final, tier, base, tiers, &own) ? mr_error_set(err, -ENOMEM, "cannot list checkpoints") : 0;
     snprintf(dir, sizeof dir, "%.*s/" PREFIX "%s-%s", MR_CHECKPOINT_FOLDER_MAX, final->at.folder, what, job);
-    if (!rc && final->world > 1)
-        rc = say(final, dir, &h, err);
-    for (uint32_t r = 0; r < final->world && !rc && final->world > 1; r++)
-        rc = hear(final, dir, r, until, &h, err);
+    if (!rc && !alone)
+        rc = say(final, dir, &own, err);
+    for (uint32_t r = 0; r < final->world && !rc && !alone; r++)
+        rc = hear(final, dir, r, until, &all, err);
+    for (size_t i = 0; i < own.n && !rc && alone; i++) {
+        rc = add(&all, &own.item[i]) ? mr_error_set(err, -ENOMEM, "cannot list checkpoints") : 0;
+        if (!final->at.shared)
+            all.item[all.n - 1].world = 1; /* each rank's is whole by itself */
+    }
     if (rc)
-        mr_state_have_done(&h);
-    *out = h;
+        all.n = 0;
+    keep_whole(&all);
+    *common = all;
+    if (mine)
+        *mine = own;
+    else
+        mr_state_have_done(&own);
     return rc;
 }
 

@@ -1,27 +1,37 @@
-/* Which checkpoints all ranks have in their tiers: each says in the final folder what it has, and reads what the others
- * have (FOLDER/.have-WHAT-JOB/rank-R, a line each with the step and which save it is of). One rank needs no folder for
- * it. A step that two jobs saved is two checkpoints: ranks must not load one each. */
+/* Which checkpoints are whole in the tiers of all ranks: each rank says in the final folder which shares it finds, and
+ * reads what the others find (FOLDER/.have-WHAT-JOB/rank-R, a line each). One rank needs no folder for it. A step that
+ * two jobs saved is two checkpoints: ranks must not load one each.
+ *
+ * A share is what one rank of the job that saved has in a tier: TIER/rank-R/step-N. Rank r of a job of another size takes
+ * the shares that are r modulo its world. */
 #ifndef MR_CHECKPOINT_STATE_HAVE_H
 #define MR_CHECKPOINT_STATE_HAVE_H
 
 #include "checkpoint/state_save.h"
 
+/* A share; in the list of what is common, the whole checkpoint. */
 struct mr_state_had {
-    uint64_t step, save; /* hash of the save's id */
+    uint64_t step, bytes, time_ns; /* time: of the newest list */
+    char id[64];                   /* of the save */
+    uint32_t share, world;         /* of the job that saved it */
+    size_t tier;
 };
 
 struct mr_state_have {
-    struct mr_state_had *item; /* ascending */
+    struct mr_state_had *item; /* by step, save and share */
     size_t n, cap;
 };
 
-/* TIER/rank-R. */
-void mr_state_tier_folder(const char *tier, uint32_t rank, char out[MR_CHECKPOINT_PATH]);
-/* Waits for all ranks, as long as a save may. */
-int mr_state_have_common(const struct mr_save_place *final, const struct mr_save_place *const *tier, size_t tiers,
-                         const char *job, const char *what, struct mr_state_have *out, struct mr_error *err);
-bool mr_state_have_step(const struct mr_state_have *h, uint64_t step, const char *id);
-uint64_t mr_state_save_hash(const char *id);
+/* All of one job in one folder, TIER/step-N: what older versions left in a burst buffer. */
+#define MR_STATE_ALL_SHARES UINT32_MAX
+
+/* TIER/rank-R, or TIER. */
+void mr_state_tier_folder(const char *tier, uint32_t share, char out[MR_CHECKPOINT_PATH]);
+/* Waits for all ranks, as long as a save may. base: the tiers' folders. *mine: the shares of this rank, or NULL. */
+int mr_state_have_common(const struct mr_save_place *final, const struct mr_save_place *const *tier,
+                         const char *const *base, size_t tiers, const char *job, const char *what,
+                         struct mr_state_have *mine, struct mr_state_have *common, struct mr_error *err);
+const struct mr_state_had *mr_state_have_find(const struct mr_state_have *h, uint64_t step, const char *id);
 void mr_state_have_done(struct mr_state_have *h);
 /* Leader, when a job begins: what earlier jobs said. */
 void mr_state_have_forget(const struct mr_save_place *final, const char *job);

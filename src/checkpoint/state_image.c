@@ -270,6 +270,25 @@ int mr_state_image_make(const struct mr_state *state, struct mr_state_image *out
     return rc;
 }
 
+int mr_state_image_files(const struct mr_state *state, uint64_t chunk_bytes, struct mr_state_image *out,
+                         struct mr_error *err)
+{
+    struct mr_state_image m = {.piece = calloc(MR_MAX(state->tensors, 1u), sizeof(*m.piece)), .pieces = state->tensors};
+    int rc = m.piece ? 0 : mr_error_set(err, -ENOMEM, "cannot describe %zu files", state->tensors);
+    for (size_t i = 0; i < state->tensors && !rc; i++) {
+        rc = check_tensor(&state->tensor[i], i, err);
+        if (!rc)
+            rc = make_piece(&state->tensor[i], &m.piece[i], err);
+        m.piece[i].start = m.bytes;
+        m.bytes += MR_ALIGN_UP(m.piece[i].bytes, chunk_bytes);
+    }
+    if (rc)
+        mr_state_image_done(&m);
+    else
+        *out = m;
+    return rc;
+}
+
 /* Bytes [at, at + n) of a tensor with gaps, run by run. */
 static void copy_runs(const struct mr_state_piece *p, uint64_t at, uint8_t *into, size_t n)
 {
@@ -350,6 +369,19 @@ int mr_state_image_fill(const struct mr_state_image *m, uint64_t at, uint8_t *in
     }
     int copied = m->after ? mr_cuda_flush(rc ? NULL : err) : 0; /* also of what came before a failure */
     return rc ? rc : copied;
+}
+
+const void *mr_state_image_lies(const struct mr_state_image *m, uint64_t at, size_t n)
+{
+    if (!n || at < m->header_bytes || !m->pieces)
+        return NULL;
+    for (size_t i = piece_at(m, at); i < m->pieces && m->piece[i].start <= at; i++) {
+        const struct mr_state_piece *p = &m->piece[i];
+        if (at + n <= p->start + p->bytes)
+            return p->outer || p->tensor->pull || p->tensor->cuda ? NULL
+                                                                  : (const uint8_t *)p->tensor->data + (at - p->start);
+    }
+    return NULL;
 }
 
 void mr_state_image_done(struct mr_state_image *m)

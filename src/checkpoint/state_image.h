@@ -41,6 +41,12 @@ unsigned mr_state_dtype_bytes(const char *dtype);
 /* Elements times `each`; false when that is no 63-bit number. */
 bool mr_state_shape_bytes(const uint64_t *shape, unsigned dims, unsigned each, uint64_t *out);
 int mr_state_image_make(const struct mr_state *state, struct mr_state_image *out, struct mr_error *err);
+/* Each tensor as a file of its own, without a header: the image has them one behind the other, from multiples of a chunk
+ * on. */
+int mr_state_image_files(const struct mr_state *state, uint64_t chunk_bytes, struct mr_state_image *out,
+                         struct mr_error *err);
+/* Where these bytes lie in the caller's memory in one piece; NULL: they do not. */
+const void *mr_state_image_lies(const struct mr_state_image *m, uint64_t at, size_t n);
 /* From here on the caller's mr_tensor need not stay, only what they point to as data or `user`. */
 int mr_state_image_own(struct mr_state_image *m, struct mr_error *err);
 /* File bytes [at, at + n). */

@@ -20,7 +20,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#define FILE_PATH (MR_CHECKPOINT_PATH + 256)
+#define FILE_PATH MR_CHECKPOINT_FILE_PATH
 #define THREADS_DEFAULT 8
 
 struct file {
@@ -112,13 +112,6 @@ static int open_one(struct mr_state_reader *r, const char *path, struct file *f,
     return rc ? rc : mr_object_size(f->object, &f->bytes, err);
 }
 
-static bool holds_tensors(const struct mr_checkpoint_entry *e)
-{
-    char name[64];
-    mr_save_file_name(e->rank, MR_SAVE_TENSORS, name);
-    return strcmp(name, e->name) == 0;
-}
-
 static int open_rank(struct mr_state_reader *r, const struct mr_checkpoint_entry *e, struct mr_error *err)
 {
     char path[FILE_PATH];
@@ -141,7 +134,7 @@ static int open_files(struct mr_state_reader *r, struct mr_error *err)
     r->file = calloc(MR_MAX(r->list.n, 1u), sizeof(*r->file));
     int rc = r->file ? 0 : mr_error_set(err, -ENOMEM, "cannot open the checkpoint");
     for (size_t i = 0; i < r->list.n && !rc; i++)
-        if (holds_tensors(&r->list.items[i]))
+        if (mr_state_holds_tensors(&r->list.items[i]))
             rc = open_rank(r, &r->list.items[i], err);
     if (!rc && !r->files) {
         mr_error_plain(err, MR_E_FORMAT, "'%s' holds no tensors: it is a checkpoint of an emulated training", r->dir);
@@ -226,8 +219,7 @@ void mr_state_close(struct mr_state_reader *r)
     mr_map_done(&r->by_name);
     mr_arena_done(&r->names);
     mr_checkpoint_list_done(&r->list);
-    if (r->at.store)
-        mr_checkpoint_place_close(&r->at);
+    mr_checkpoint_place_close(&r->at);
     free(r);
 }
 

@@ -14,6 +14,7 @@
 struct near {
     struct mr_save_place final, tier[MR_SAVER_TIERS];
     const struct mr_save_place *at[MR_SAVER_TIERS];
+    const char *base[MR_SAVER_TIERS];
     size_t n;
     atomic_bool stop;
     char job[32];
@@ -22,10 +23,8 @@ struct near {
 static void close_all(struct near *r)
 {
     for (size_t i = 0; i < r->n; i++)
-        if (r->tier[i].at.store)
-            mr_checkpoint_place_close(&r->tier[i].at);
-    if (r->final.at.store)
-        mr_checkpoint_place_close(&r->final.at);
+        mr_checkpoint_place_close(&r->tier[i].at);
+    mr_checkpoint_place_close(&r->final.at);
 }
 
 static int open_all(const struct mr_saver_params *p, struct near *r, struct mr_error *err)
@@ -42,6 +41,7 @@ static int open_all(const struct mr_saver_params *p, struct near *r, struct mr_e
     int rc = mr_checkpoint_place_open(p->folder, p->store, p->rank, NULL, &r->final.at, err);
     for (size_t i = 0; i < p->tiers && !rc; i++) {
         mr_state_tier_folder(p->tier[i].folder, p->rank, folder);
+        r->base[r->n] = p->tier[i].folder;
         r->at[r->n] = &r->tier[r->n];
         rc = mr_checkpoint_place_open(folder, p->tier[i].store, p->rank, NULL, &r->tier[r->n++].at, err);
     }
@@ -57,10 +57,10 @@ static bool newest_in(const struct mr_save_place *at, struct mr_state_had *out)
         return false;
     const char *name = strrchr(dir, '/');
     out->step = strtoull(name + strlen("/step-"), NULL, 10);
-    out->save = 0; /* damaged: its load says so */
+    out->id[0] = '\0'; /* damaged: its load says so */
     if (mr_checkpoint_read_list(&at->at, dir, &l, NULL))
         return true;
-    out->save = mr_state_save_hash(l.save);
+    snprintf(out->id, sizeof out->id, "%s", l.save);
     mr_checkpoint_list_done(&l);
     return true;
 }
@@ -72,17 +72,9 @@ static bool has(const struct mr_save_place *at, const struct mr_state_had *what)
     if (mr_checkpoint_find(at->at.store, at->at.folder, what->step, dir, NULL) ||
         mr_checkpoint_read_list(&at->at, dir, &l, NULL))
         return false;
-    bool same = mr_state_save_hash(l.save) == what->save;
+    bool same = strcmp(l.save, what->id) == 0;
     mr_checkpoint_list_done(&l);
     return same;
-}
-
-static bool is_common(const struct mr_state_have *common, const struct mr_state_had *what)
-{
-    for (size_t i = 0; i < common->n; i++)
-        if (common->item[i].step == what->step && common->item[i].save == what->save)
-            return true;
-    return false;
 }
 
 /* Of a step that is in the folder and, of another save, in the tiers, those have the later one: it is not drained. */
@@ -91,10 +83,15 @@ static int choose(struct near *r, const struct mr_state_have *common, uint64_t *
 {
     struct mr_state_had newest;
     bool there = newest_in(&r->final, &newest);
-    if (common->n && (!there || common->item[common->n - 1].step > newest.step ||
-                      (common->item[common->n - 1].step == newest.step && !is_common(common, &newest)))) {
-        newest = common->item[common->n - 1];
+    for (size_t i = common->n; i-- > 0;) {
+        const struct mr_state_had *h = &common->item[i];
+        if (h->world != r->final.world)
+            continue; /* of a job of another size: its shares are not this one's */
+        if (!there || h->step > newest.step ||
+            (h->step == newest.step && !mr_state_have_find(common, newest.step, newest.id)))
+            newest = *h;
         there = true;
+        break;
     }
     if (!there)
         return mr_error_plain(err, MR_E_INCOMPLETE, "there is no complete checkpoint in '%s' or the tiers before it",
@@ -113,7 +110,7 @@ int mr_state_nearest(const struct mr_saver_params *params, uint64_t *step, size_
     memcpy(&p, params, MR_MIN(params->size, sizeof p));
     int rc = open_all(&p, &r, err);
     if (!rc)
-        rc = mr_state_have_common(&r.final, r.at, r.n, r.job, "load", &common, err);
+        rc = mr_state_have_common(&r.final, r.at, r.base, r.n, r.job, "load", NULL, &common, err);
     if (!rc)
         rc = choose(&r, &common, step, place, err);
     mr_state_have_done(&common);

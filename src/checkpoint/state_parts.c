@@ -16,6 +16,13 @@
 
 #define SUMS_MAX (1ull << 30)
 
+bool mr_state_holds_tensors(const struct mr_checkpoint_entry *e)
+{
+    char name[64];
+    mr_save_file_name(e->rank, MR_SAVE_TENSORS, name);
+    return strcmp(name, e->name) == 0;
+}
+
 const struct mr_checkpoint_entry *mr_state_find_entry(const struct mr_checkpoint_list *l, const char *name)
 {
     for (size_t i = 0; i < l->n; i++)

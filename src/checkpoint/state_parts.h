@@ -7,6 +7,8 @@
 
 #define MR_STATE_JSON_MAX (1ull << 30)
 
+/* Whether it is the file of tensors of a rank. */
+bool mr_state_holds_tensors(const struct mr_checkpoint_entry *e);
 const struct mr_checkpoint_entry *mr_state_find_entry(const struct mr_checkpoint_list *l, const char *name);
 /* The content of a small file, malloc'ed, with a NUL behind it. */
 int mr_state_read_entry(struct mr_store *s, const char *dir, const struct mr_checkpoint_entry *e, uint64_t max,

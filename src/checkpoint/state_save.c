@@ -4,7 +4,8 @@
  *   others   wait for begin-ID ─ file, sums, state ─ rank-R.part ──┘              wait for the name
  *
  * The folder is the only means of communication: a rank that cannot go on leaves rank-R.fail with its reason, the
- * leader that gives up removes the folder. */
+ * leader that gives up removes the folder. With `agree` each of the three phases (begin, write, publish) ends with a
+ * call of it instead, which every rank reaches whatever happened to it (C4). */
 #include "checkpoint/state_save.h"
 
 #include "base/clock.h"
@@ -12,6 +13,7 @@
 #include "base/workers.h"
 #include "checkpoint/checkpoint_hash.h"
 #include "checkpoint/state_image.h"
+#include "checkpoint/state_pace.h"
 #include "event/emit.h"
 
 #include <endian.h>
@@ -22,7 +24,8 @@
 #include <string.h>
 #include <xxhash.h>
 
-#define FILE_PATH (MR_CHECKPOINT_PATH + 256)
+#define FILE_PATH MR_CHECKPOINT_FILE_PATH
+#define OPEN_AT_ONCE 64 /* files of a rank: more are opened as they are written */
 #define POLL_FIRST_NS (200 * 1000ull)
 #define POLL_LAST_NS (50 * 1000 * 1000ull)
 #define FAIL_MAX 4096
@@ -53,6 +56,74 @@ static void tell(const struct mr_save_place *p, enum mr_span what, const struct 
     mr_emit(p->events, what, start, mr_now_ns(), &at, (int64_t)bytes);
 }
 
+bool mr_save_stopped(const struct mr_save_place *p)
+{
+    return atomic_load(p->stop) || (p->stopped && p->stopped(p->user));
+}
+
+int mr_save_agree(const struct mr_save_place *p, int rc, struct mr_error *err)
+{
+    return p->agree ? p->agree(p->user, rc, err) : rc;
+}
+
+/* ---- the files of a save ---- */
+
+size_t mr_save_chunks(uint64_t bytes, uint64_t chunk_bytes)
+{
+    return (size_t)(bytes / chunk_bytes + (bytes % chunk_bytes != 0));
+}
+
+int mr_save_init(struct mr_save *s, const struct mr_checkpoint_entry *file, size_t files, uint64_t chunk_bytes)
+{
+    pthread_mutex_init(&s->lock, NULL);
+    s->file = calloc(MR_MAX(files, 1u), sizeof(*s->file));
+    s->files = s->file ? files : 0;
+    s->chunk_bytes = chunk_bytes;
+    for (size_t i = 0; i < s->files; i++) {
+        s->file[i] = (struct mr_save_file){.is = file[i], .left = file[i].bytes, .first = s->chunks};
+        s->bytes += file[i].bytes;
+        if (chunk_bytes) {
+            s->file[i].is.chunk_bytes = chunk_bytes;
+            s->chunks += mr_save_chunks(file[i].bytes, chunk_bytes);
+        }
+    }
+    s->sum = calloc(MR_MAX(s->chunks, 1u), sizeof(*s->sum));
+    return s->file && s->sum ? 0 : -ENOMEM;
+}
+
+static void close_files(struct mr_save *s)
+{
+    for (size_t i = 0; i < s->files; i++) {
+        mr_object_close(s->file[i].object, NULL);
+        s->file[i].object = NULL;
+    }
+}
+
+void mr_save_done(struct mr_save *s)
+{
+    pthread_mutex_destroy(&s->lock);
+    free(s->file);
+    free(s->sum);
+    free(s->json);
+    free(s->loader);
+}
+
+const struct mr_save_file *mr_save_chunk(const struct mr_save *s, size_t index, uint64_t *at, size_t *n)
+{
+    size_t low = 0, high = s->files;
+    while (high - low > 1) { /* the last file that begins there or before; empty ones begin where the next one does */
+        size_t mid = low + (high - low) / 2;
+        if (s->file[mid].first <= index)
+            low = mid;
+        else
+            high = mid;
+    }
+    const struct mr_save_file *f = &s->file[low];
+    *at = (index - f->first) * s->chunk_bytes;
+    *n = (size_t)MR_MIN(s->chunk_bytes, f->is.bytes - *at);
+    return f;
+}
+
 /* ---- waiting for what another rank does in the folder ---- */
 
 struct polling {
@@ -73,7 +144,7 @@ uint64_t mr_save_patience(const struct mr_save_place *p, uint64_t made_ns)
 /* 0 to look again; MR_E_TIMEOUT, MR_E_INTERRUPTED. */
 static int pause_polling(const struct mr_save_place *p, struct polling *w)
 {
-    if (atomic_load(p->stop))
+    if (mr_save_stopped(p))
         return MR_E_INTERRUPTED;
     if (mr_now_ns() > w->deadline_ns)
         return MR_E_TIMEOUT;
@@ -193,66 +264,124 @@ static int make_room(struct mr_object *o, uint64_t bytes, struct mr_error *err)
     return rc == MR_E_UNSUPPORTED ? 0 : rc;
 }
 
-int mr_save_begin(const struct mr_save_place *p, struct mr_save *s, struct mr_error *err)
+/* The lock is held, or nobody else is there yet. */
+static int open_file(const struct mr_save_place *p, const struct mr_save *s, struct mr_save_file *f,
+                     struct mr_error *err)
 {
     char tmp[MR_CHECKPOINT_PATH], path[FILE_PATH];
     tmp_of(p, s, tmp);
+    snprintf(path, sizeof path, "%s/%s", tmp, f->is.name);
+    /* Exclusive: the folder is new, so a file that exists is another rank's of the same name. */
+    unsigned flags = MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_EXCLUSIVE | (p->direct ? MR_OBJ_DIRECT : 0);
+    int rc = mr_object_open(p->at.store, path, flags, &f->object, err);
+    f->opened = !rc;
+    if (rc == -EEXIST)
+        rc = mr_error_plain(err, MR_E_USAGE, "two ranks write a checkpoint file named '%s'", f->is.name);
+    return rc ? rc : make_room(f->object, f->is.bytes, err);
+}
+
+int mr_save_begin(const struct mr_save_place *p, struct mr_save *s, struct mr_error *err)
+{
+    char tmp[MR_CHECKPOINT_PATH], path[FILE_PATH];
+    int rc = 0;
+    tmp_of(p, s, tmp);
     marker_of(tmp, s, path);
-    int rc;
     if (p->at.lead) {
         rc = mr_checkpoint_begin(&p->at, tmp, err);
-        if (!rc && p->world > 1)
+        if (!rc && p->world > 1 && !p->agree)
             rc = put_file(p, path, "", 0, false, err);
-    } else {
+    } else if (!p->agree) {
         rc = wait_for_begin(p, s, path, err);
         s->leader_is_gone = rc != 0;
     }
-    in_folder(tmp, p->rank, MR_SAVE_TENSORS, path);
-    unsigned flags = MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_EXCLUSIVE | (p->direct ? MR_OBJ_DIRECT : 0);
+    rc = mr_save_agree(p, rc, err);
+    s->begun = !rc;
+    for (size_t i = 0; i < s->files && i < OPEN_AT_ONCE && !rc && !p->agree; i++)
+        rc = open_file(p, s, &s->file[i], err);
+    return rc;
+}
+
+static int sync_object(const struct mr_save_place *p, struct mr_save *s, struct mr_object *o, struct mr_error *err)
+{
+    if (!p->at.fsync)
+        return 0;
+    uint64_t start = mr_now_ns();
+    int rc = o->store->ops->fsync(o, err);
+    atomic_fetch_add(&s->fsync_ns, mr_now_ns() - start);
     if (!rc)
-        rc = mr_object_open(p->at.store, path, flags, &s->file, err);
-    return rc ? rc : make_room(s->file, s->bytes, err);
+        tell(p, MR_SPAN_CKPT_FSYNC, s, start, 0);
+    return rc;
+}
+
+int mr_save_write(const struct mr_save_place *p, struct mr_save *s, size_t file, const struct mr_pace_way *way,
+                  uint64_t at, const void *buf, size_t n, struct mr_error *err)
+{
+    struct mr_save_file *f = &s->file[file];
+    struct mr_object *whole = NULL;
+    if (p->stopped && p->stopped(p->user))
+        return mr_error_plain(err, MR_E_INTERRUPTED, "interrupted in the checkpoint of step %" PRIu64, s->step);
+    pthread_mutex_lock(&s->lock);
+    int rc = f->opened ? 0 : open_file(p, s, f, err);
+    pthread_mutex_unlock(&s->lock);
+    if (rc)
+        return rc;
+    uint64_t start = mr_now_ns();
+    rc = n ? mr_pace_write(way, f->object, buf, n, at, err) : 0;
+    atomic_fetch_add(&s->io_ns, mr_now_ns() - start);
+    if (!rc && n && !s->drained)
+        tell(p, MR_SPAN_CKPT_WRITE, s, start, n);
+    pthread_mutex_lock(&s->lock);
+    f->left -= n;
+    if (!rc && !f->left && s->files > 1) { /* a single file is made durable together with what describes it */
+        whole = f->object;
+        f->object = NULL;
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (!whole)
+        return rc;
+    rc = sync_object(p, s, whole, err);
+    int closed = mr_object_close(whole, rc ? NULL : err);
+    return rc ? rc : closed;
 }
 
 /* ---- this rank's part ---- */
 
-/* The files of a rank's part, open until all are durable. */
-#define PART_FILES 4
-struct part_files {
-    struct mr_object *file[PART_FILES];
+/* The files of a rank's part that are open until all are durable, and its list. */
+#define EXTRA_FILES 3
+struct part {
+    struct mr_checkpoint_list list;
+    struct mr_object **open;
     size_t n;
+    const struct mr_save_place *p;
+    struct mr_save *s;
 };
 
 static int sync_one(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *err)
 {
-    struct part_files *f = ctx->user;
-    return f->file[index]->store->ops->fsync(f->file[index], err);
+    const struct part *f = ctx->user;
+    return sync_object(f->p, f->s, f->open[index], err);
 }
 
 /* Flushes all at once, so that they share what a flush costs, and closes them; the first error. */
-static int finish_files(const struct mr_save_place *p, const struct mr_save *s, struct part_files *f, int rc,
-                        struct mr_error *err)
+static int finish_files(struct part *f, int rc, struct mr_error *err)
 {
-    uint64_t start = mr_now_ns();
-    if (!rc && p->at.fsync) {
-        rc = mr_workers_run((unsigned)f->n, f->n, 1, sync_one, f, NULL, err);
-        if (!rc)
-            tell(p, MR_SPAN_CKPT_FSYNC, s, start, s->bytes);
-    }
+    if (!rc && f->p->at.fsync && f->n)
+        rc = mr_workers_run((unsigned)MR_MIN(f->n, (size_t)EXTRA_FILES + 1), f->n, 1, sync_one, f, NULL, err);
     for (size_t i = 0; i < f->n; i++) {
-        int closed = mr_object_close(f->file[i], rc ? NULL : err);
+        int closed = mr_object_close(f->open[i], rc ? NULL : err);
         rc = rc ? rc : closed;
     }
     return rc;
 }
 
 /* A small file of this rank and its row in the list. */
-static int put_entry(const struct mr_save_place *p, const char *tmp, const char *ending, const void *data, size_t len,
-                     struct mr_checkpoint_list *l, struct part_files *f, struct mr_error *err)
+static int put_entry(struct part *f, const char *tmp, const char *ending, const void *data, size_t len,
+                     struct mr_error *err)
 {
+    const struct mr_save_place *p = f->p;
     char path[FILE_PATH];
     struct mr_object *o;
-    struct mr_checkpoint_entry *e = &l->items[l->n++];
+    struct mr_checkpoint_entry *e = &f->list.items[f->list.n++];
     mr_save_file_name(p->rank, ending, e->name);
     e->bytes = len;
     e->hash = XXH3_64bits(data, len);
@@ -261,24 +390,39 @@ static int put_entry(const struct mr_save_place *p, const char *tmp, const char 
     int rc = mr_object_open(p->at.store, path, MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_TRUNCATE, &o, err);
     if (rc)
         return rc;
-    f->file[f->n++] = o;
+    f->open[f->n++] = o;
     return len ? mr_object_write(o, data, len, 0, err) : 0;
 }
 
-static int put_sums(const struct mr_save_place *p, const struct mr_save *s, const char *tmp,
-                    struct mr_checkpoint_list *l, struct part_files *f, struct mr_error *err)
+static int put_sums(struct part *f, const char *tmp, struct mr_error *err)
 {
+    const struct mr_save *s = f->s;
     size_t words = 3 + s->chunks;
     uint64_t *out = calloc(words, sizeof(*out));
     if (!out)
         return mr_error_set(err, -ENOMEM, "cannot write checksums");
     memcpy(out, MR_SAVE_SUMS_MAGIC, 8);
-    out[1] = htole64(MR_STATE_CHUNK);
+    out[1] = htole64(s->chunk_bytes);
     out[2] = htole64(s->chunks);
     for (size_t i = 0; i < s->chunks; i++)
         out[3 + i] = htole64(s->sum[i]);
-    int rc = put_entry(p, tmp, MR_SAVE_SUMS, out, words * sizeof(*out), l, f, err);
+    int rc = put_entry(f, tmp, MR_SAVE_SUMS, out, words * sizeof(*out), err);
     free(out);
+    return rc;
+}
+
+/* The file's row in the list; one without bytes is made here. */
+static int add_file(struct part *f, struct mr_save_file *file, struct mr_error *err)
+{
+    const struct mr_save *s = f->s;
+    struct mr_checkpoint_entry *e = &f->list.items[f->list.n++];
+    *e = file->is;
+    if (s->chunk_bytes)
+        e->hash = mr_checkpoint_hash_of_chunks(s->sum + file->first, mr_save_chunks(e->bytes, s->chunk_bytes));
+    int rc = file->opened ? 0 : open_file(f->p, s, file, err);
+    if (file->object)
+        f->open[f->n++] = file->object;
+    file->object = NULL;
     return rc;
 }
 
@@ -286,25 +430,28 @@ static int put_sums(const struct mr_save_place *p, const struct mr_save *s, cons
 static int make_part(const struct mr_save_place *p, struct mr_save *s, const char *tmp, struct mr_checkpoint_list *l,
                      struct mr_error *err)
 {
-    struct part_files f = {.file = {s->file}, .n = 1};
-    *l = (struct mr_checkpoint_list){.step = s->step, .world = p->world, .fsync = p->at.fsync};
-    snprintf(l->save, sizeof l->save, "%s", s->id);
-    l->items = calloc(PART_FILES, sizeof(*l->items));
-    if (!l->items)
-        return mr_error_set(err, -ENOMEM, "cannot list the files of step %" PRIu64, s->step);
-    s->file = NULL; /* closed with the others */
-    struct mr_checkpoint_entry *e = &l->items[l->n++];
-    mr_save_file_name(p->rank, MR_SAVE_TENSORS, e->name);
-    e->bytes = s->bytes;
-    e->chunk_bytes = MR_STATE_CHUNK;
-    e->hash = mr_checkpoint_hash_of_chunks(s->sum, s->chunks);
-    e->rank = p->rank;
-    int rc = put_sums(p, s, tmp, l, &f, err);
+    struct part f = {.p = p, .s = s, .list = {.step = s->step, .world = p->world, .fsync = p->at.fsync}};
+    size_t cap = s->files + EXTRA_FILES;
+    int rc = 0;
+    if (s->world)
+        f.list.world = s->world;
+    snprintf(f.list.save, sizeof f.list.save, "%s", s->id);
+    f.list.items = calloc(cap, sizeof(*f.list.items));
+    f.open = calloc(cap, sizeof(*f.open));
+    if (!f.list.items || !f.open)
+        rc = mr_error_set(err, -ENOMEM, "cannot list the files of step %" PRIu64, s->step);
+    for (size_t i = 0; i < s->files && !rc; i++)
+        rc = add_file(&f, &s->file[i], err);
+    if (!rc && s->sums)
+        rc = put_sums(&f, tmp, err);
     if (!rc && s->json)
-        rc = put_entry(p, tmp, MR_SAVE_STATE, s->json, strlen(s->json), l, &f, err);
+        rc = put_entry(&f, tmp, MR_SAVE_STATE, s->json, strlen(s->json), err);
     if (!rc && s->loader)
-        rc = put_entry(p, tmp, MR_SAVE_LOADER, s->loader, strlen(s->loader), l, &f, err);
-    return finish_files(p, s, &f, rc, err);
+        rc = put_entry(&f, tmp, MR_SAVE_LOADER, s->loader, strlen(s->loader), err);
+    rc = finish_files(&f, rc, err);
+    free(f.open);
+    *l = f.list;
+    return rc;
 }
 
 /* Not the leader: hands the list over by one rename, and waits for what the leader makes of it. */
@@ -375,76 +522,109 @@ static int wait_for_parts(const struct mr_save_place *p, const struct mr_save *s
     return 0;
 }
 
-static int publish(const struct mr_save_place *p, struct mr_save *s, const char *tmp, struct mr_checkpoint_list *mine,
+/* The lists of all ranks as one; their parts only carried them to here. */
+static int join(const struct mr_save_place *p, const char *tmp, struct mr_checkpoint_list *all, struct mr_error *err)
+{
+    int rc = 0;
+    for (uint32_t r = 1; p->at.shared && r < p->world && !rc; r++) {
+        char path[FILE_PATH];
+        struct mr_checkpoint_list part;
+        in_folder(tmp, r, ".part", path);
+        rc = mr_checkpoint_read_part(&p->at, path, &part, err);
+        if (rc)
+            break;
+        rc = mr_checkpoint_list_append(all, &part, err);
+        mr_checkpoint_list_done(&part);
+        if (!rc)
+            rc = p->at.store->ops->unlink(p->at.store, path, err);
+    }
+    return rc ? rc : mr_checkpoint_list_check(all, err);
+}
+
+static int publish(const struct mr_save_place *p, struct mr_save *s, const char *tmp, struct mr_checkpoint_list *all,
                    struct mr_error *err)
 {
-    char final[MR_CHECKPOINT_PATH], path[FILE_PATH], latest[32];
-    struct mr_checkpoint_params params = {.rank = p->rank, .world = p->world, .events = p->events};
-    struct mr_checkpoint_place at = p->at;
-    struct mr_checkpoint_job j = {.p = &params, .at = &at, .dir = tmp, .list = *mine};
-    at.keep_last = 0; /* removing the old ones takes long: after this one is there */
-    struct mr_checkpoint_list all;
-    int rc = mr_checkpoint_join(&j, &all, err);
-    if (rc)
-        return rc;
-    snprintf(all.save, sizeof all.save, "%s", s->id);
+    char path[FILE_PATH], latest[32];
+    int rc = join(p, tmp, all, err);
     marker_of(tmp, s, path);
-    if (p->world > 1)
+    if (!rc && p->world > 1 && !p->agree)
         rc = p->at.store->ops->unlink(p->at.store, path, err);
-    mr_checkpoint_dir_path(p->at.folder, s->step, MR_CHECKPOINT_COMPLETE, final);
     if (!rc)
-        rc = mr_checkpoint_publish(&j, &all, final, err);
-    mr_checkpoint_list_done(&all);
+        rc = mr_checkpoint_publish(&p->at, p->events, tmp, all, err);
     if (rc)
         return rc;
     s->durable_ns = mr_now_ns();
+    s->all_files = all->n;
+    for (size_t i = 0; i < all->n; i++)
+        s->all_bytes += all->items[i].bytes;
     snprintf(path, sizeof path, "%s/latest", p->at.folder);
     snprintf(latest, sizeof latest, "step-%012" PRIu64 "\n", s->step);
-    rc = mr_store_write_file(p->at.store, path, latest, strlen(latest), err);
+    if (p->latest)
+        rc = mr_store_write_file(p->at.store, path, latest, strlen(latest), err);
     if (rc && err)
         mr_error_context(err, "the checkpoint of step %" PRIu64 " is complete, only the pointer to it is not", s->step);
     return !rc && p->at.keep_last ? mr_checkpoint_retire_older(&p->at, s->step, err) : rc;
 }
 
-int mr_save_commit(const struct mr_save_place *p, struct mr_save *s, struct mr_error *err)
-{
-    char tmp[MR_CHECKPOINT_PATH];
-    struct mr_checkpoint_list mine;
-    struct mr_error why;
-    tmp_of(p, s, tmp);
-    int rc = make_part(p, s, tmp, &mine, &why);
-    if (!rc && p->at.lead)
-        rc = wait_for_parts(p, s, tmp, &why);
-    if (!rc)
-        rc = p->at.lead ? publish(p, s, tmp, &mine, &why) : hand_over(p, tmp, &mine, &why);
-    mr_checkpoint_list_done(&mine);
-    if (rc)
-        mr_save_abandon(p, s, &why);
-    else if (!p->at.lead)
-        rc = wait_for_name(p, s, tmp, &why);
-    if (rc && err)
-        *err = why;
-    return rc;
-}
-
-void mr_save_abandon(const struct mr_save_place *p, struct mr_save *s, const struct mr_error *why)
+/* Leaves nothing, and the other ranks the reason. */
+static void abandon(const struct mr_save_place *p, struct mr_save *s, const struct mr_error *why)
 {
     char tmp[MR_CHECKPOINT_PATH], path[FILE_PATH];
     tmp_of(p, s, tmp);
-    mr_object_close(s->file, NULL);
-    s->file = NULL;
+    close_files(s);
     if (p->at.lead) {
         failed_path(p, s, path);
-        if (p->world > 1)
+        if (p->world > 1 && !p->agree)
             put_file(p, path, why->message, strlen(why->message), false, NULL);
         mr_checkpoint_dir_remove(p->at.store, tmp, NULL);
         return;
     }
-    if (s->leader_is_gone)
+    if (s->leader_is_gone || p->agree)
         return;
     marker_of(tmp, s, path); /* before it is there, the word would be lost and the leader wait for its whole time */
     if (wait_for_begin(p, s, path, NULL))
         return;
     in_folder(tmp, p->rank, ".fail", path);
     put_file(p, path, why->message, strlen(why->message), false, NULL);
+}
+
+/* With ranks that meet by calls; rc of this rank's part. */
+static int end_together(const struct mr_save_place *p, struct mr_save *s, const char *tmp,
+                        struct mr_checkpoint_list *mine, int rc, struct mr_error *err)
+{
+    if (!rc && !p->at.lead)
+        rc = hand_over(p, tmp, mine, err);
+    rc = mr_save_agree(p, rc, err);
+    if (!rc)
+        rc = mr_save_agree(p, p->at.lead ? publish(p, s, tmp, mine, err) : 0, err);
+    return rc;
+}
+
+int mr_save_end(const struct mr_save_place *p, struct mr_save *s, int rc, struct mr_error *err)
+{
+    char tmp[MR_CHECKPOINT_PATH];
+    struct mr_checkpoint_list mine = {0};
+    struct mr_error why = {0};
+    tmp_of(p, s, tmp);
+    if (rc && err)
+        why = *err;
+    bool failed = rc != 0;
+    if (!failed)
+        rc = make_part(p, s, tmp, &mine, &why);
+    if (p->agree && s->begun) {
+        close_files(s); /* before the leader removes the folder */
+        rc = end_together(p, s, tmp, &mine, rc, &why);
+    } else if (!rc) {
+        rc = p->at.lead ? wait_for_parts(p, s, tmp, &why) : 0;
+        if (!rc)
+            rc = p->at.lead ? publish(p, s, tmp, &mine, &why) : hand_over(p, tmp, &mine, &why);
+    }
+    mr_checkpoint_list_done(&mine);
+    if (rc)
+        abandon(p, s, &why);
+    else if (!p->at.lead && !p->agree)
+        rc = wait_for_name(p, s, tmp, &why);
+    if (rc && err)
+        *err = why;
+    return rc;
 }

@@ -1,47 +1,84 @@
-/* One save under way, and the steps by which it becomes a checkpoint. Called by the writing threads of a saver, one at
- * a time per save; doc/guides/state.md has the order of things and why no moment leaves a torn one. */
+/* One save, and the steps by which it becomes a checkpoint: the files of this rank, its part of the list, the name.
+ * Saves of trainings, of emulated ones, and drains all take these steps; README.md has the order of things and why no
+ * moment leaves a torn one. Ranks meet in the folder (markers, parts, reasons of failures), or by calls where the
+ * caller has a way to agree (`agree`). */
 #ifndef MR_CHECKPOINT_STATE_SAVE_H
 #define MR_CHECKPOINT_STATE_SAVE_H
 
-#include "checkpoint/checkpoint_engine.h"
+#include "checkpoint/checkpoint_place.h"
 
 #include <millrace/state.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct mr_pace_way;
 
 /* What all saves of a saver have in common. */
 struct mr_save_place {
     struct mr_checkpoint_place at;
     uint32_t rank, world;
     bool direct;
+    bool latest; /* a file `latest` names the newest one */
     uint64_t timeout_ns;
-    const atomic_bool *stop; /* set: give up waiting for other ranks */
+    const atomic_bool *stop;                                  /* set: give up waiting for other ranks */
+    bool (*stopped)(void *user);                              /* the same, and before every piece; NULL: never */
+    int (*agree)(void *user, int code, struct mr_error *err); /* ranks meet by this; NULL: in the folder */
+    void *user;
     struct mr_events *events;
 };
 
-struct mr_save {
-    uint64_t step, bytes; /* of the file */
-    char id[64];          /* which save of which job: the same on all ranks */
-    char by[72];   /* which job drains it, "" for a save: a job before may have left the marks of its own drain */
-    uint64_t *sum; /* XXH3-64 of each chunk */
-    size_t chunks;
-    char *json, *loader; /* NULL: none */
-    struct mr_object *file;
-    uint64_t durable_ns;  /* when it had its name; 0 before */
-    uint64_t patience_ns; /* for how long other ranks are waited for; 0: the place's timeout */
-    bool leader_is_gone;  /* it did not begin this save: nothing is said to it, either */
+/* A file of this rank's part. */
+struct mr_save_file {
+    struct mr_checkpoint_entry is;
+    struct mr_object *object; /* while it is written */
+    uint64_t left;            /* bytes that are not written yet */
+    bool opened;
+    size_t first; /* in `sum` */
 };
 
-/* Leader: clears what a killed save left and opens the folder for all ranks. Others: wait for that. Then the rank's
- * file. */
+struct mr_save {
+    uint64_t step, bytes; /* of all files */
+    char id[64];          /* which save of which job: the same on all ranks */
+    char by[72];    /* which job drains it, "" for a save: a job before may have left the marks of its own drain */
+    uint32_t world; /* how many ranks saved it; 0: the place's */
+    struct mr_save_file *file;
+    size_t files;
+    uint64_t chunk_bytes; /* unit of checksums; 0: the files have theirs already */
+    uint64_t *sum;        /* XXH3-64 of each chunk, file by file */
+    size_t chunks;
+    bool sums;           /* they get a file, too */
+    char *json, *loader; /* NULL: none */
+    bool begun, drained; /* drained: its pieces are a drain's in the trace */
+    pthread_mutex_t lock;
+    _Atomic uint64_t io_ns, fsync_ns;
+    uint64_t durable_ns;           /* when it had its name; 0 before */
+    uint64_t all_bytes, all_files; /* of all ranks, once it has its name; leader */
+    uint64_t patience_ns;          /* for how long other ranks are waited for; 0: the place's timeout */
+    bool leader_is_gone;           /* it did not begin this save: nothing is said to it, either */
+};
+
+size_t mr_save_chunks(uint64_t bytes, uint64_t chunk_bytes);
+/* Once, before all other calls. Takes copies of the entries; chunk_bytes as in the struct. -ENOMEM. */
+int mr_save_init(struct mr_save *s, const struct mr_checkpoint_entry *file, size_t files, uint64_t chunk_bytes);
+void mr_save_done(struct mr_save *s);
+/* Chunk number `index`: its file, its place there and its length. */
+const struct mr_save_file *mr_save_chunk(const struct mr_save *s, size_t index, uint64_t *at, size_t *n);
+/* Leader: clears what a killed save left and opens the folder for all ranks. Others: wait for that. */
 int mr_save_begin(const struct mr_save_place *p, struct mr_save *s, struct mr_error *err);
-/* All chunks are written: makes the rank's part complete and, on the leader, waits for the parts of the others and
- * gives the checkpoint its name; the others wait for that. On failure nothing is left of it, and other ranks learn. */
-int mr_save_commit(const struct mr_save_place *p, struct mr_save *s, struct mr_error *err);
-/* A save that failed before it was complete: tells the other ranks `why` and leaves nothing. */
-void mr_save_abandon(const struct mr_save_place *p, struct mr_save *s, const struct mr_error *why);
+/* Bytes of a file, in any order, from any thread, each once; n may be 0. `way` says what holds it back. */
+int mr_save_write(const struct mr_save_place *p, struct mr_save *s, size_t file, const struct mr_pace_way *way,
+                  uint64_t at, const void *buf, size_t n, struct mr_error *err);
+/* All is written (rc 0), or not: makes the rank's part complete and, on the leader, waits for the parts of the others
+ * and gives the checkpoint its name; the others wait for that. On failure nothing is left of it, and other ranks learn
+ * the reason. */
+int mr_save_end(const struct mr_save_place *p, struct mr_save *s, int rc, struct mr_error *err);
 
 /* How long a save that was made at `made_ns` waits for other ranks after the one before it had waited in vain: the rest
  * of the timeout. Saves that had queued up behind a dead rank do not cost the whole timeout each. */
 uint64_t mr_save_patience(const struct mr_save_place *p, uint64_t made_ns);
+bool mr_save_stopped(const struct mr_save_place *p);
+/* The code of all ranks; the caller's own where ranks do not meet by calls. */
+int mr_save_agree(const struct mr_save_place *p, int rc, struct mr_error *err);
 
 /* Leader, when the job begins: removes what earlier jobs said of saves that failed. */
 void mr_save_forget_failures(const struct mr_save_place *p);

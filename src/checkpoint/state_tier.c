@@ -1,15 +1,12 @@
-/* See the header for what tiers are and the invariants T1 to T4. */
+/* See the header for what tiers are and README.md for the invariants T1 to T6. */
 #include "checkpoint/state_tier.h"
 
 #include "base/clock.h"
 #include "base/common.h"
 #include "base/log.h"
 #include "base/vec.h"
-#include "base/workers.h"
-#include "checkpoint/state_have.h"
-#include "checkpoint/state_image.h"
+#include "checkpoint/state_drain.h"
 #include "checkpoint/state_pace.h"
-#include "checkpoint/state_parts.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -17,10 +14,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
-#define FILE_PATH (MR_CHECKPOINT_PATH + 256)
-#define THREADS 2
+#define FILE_PATH MR_CHECKPOINT_FILE_PATH
+#define LOOK_NS (20 * MR_NS_PER_MS) /* how often a wait looks whether the job stops */
 
 enum stage { WAITING, DRAINING, FAILED, DRAINED };
 
@@ -29,12 +25,15 @@ struct held {
     uint64_t step, bytes;
     char id[64];  /* of the save: the same on all ranks */
     uint64_t age; /* in this order they go to the final folder, on all ranks */
+    uint64_t queued_ns;
+    uint32_t world; /* of an earlier job of another size: its shares are in `left`; 0: this rank's own share */
     enum stage stage;
 };
 
 struct tier {
     struct mr_save_place place;
-    uint64_t capacity; /* 0: no limit but the file system's */
+    char base[MR_CHECKPOINT_PATH]; /* the folder of all ranks */
+    uint64_t capacity;             /* 0: no limit but the file system's */
     unsigned keep_last;
     MR_VEC(struct held) held; /* by age; under the lock */
 };
@@ -45,6 +44,8 @@ struct mr_state_tiers {
     struct mr_pace *pace;
     struct tier tier[MR_SAVER_TIERS];
     size_t n;
+    bool buffer;
+    struct mr_state_have left; /* shares of earlier jobs, of this rank; by the drain's thread, once */
     char job[64];
     bool rank_is_late; /* of the drain's thread: the last drain to the final folder waited for another rank in vain */
     atomic_bool cut;
@@ -56,8 +57,10 @@ struct mr_state_tiers {
     bool quit, recovering;
     bool over; /* nothing is drained any more */
     uint64_t ages;
-    int code; /* not told yet */
-    struct mr_error why;
+    unsigned recovered;
+    MR_VEC(struct mr_checkpoint_drained) drains; /* to the final folder */
+    int code, first_code;                        /* not told yet; of all */
+    struct mr_error why, first_why;
 };
 
 /* ---- what a tier holds; the lock is held ---- */
@@ -136,180 +139,179 @@ static struct held *oldest_drained(struct tier *t, unsigned spare)
     return n > spare ? oldest : NULL;
 }
 
-static void let_go(struct tier *t, uint64_t step)
+/* The folders of this rank's shares, one after the other; *at begins with 0. */
+static bool next_share(const struct mr_state_tiers *t, const struct tier *from, const struct held *h, size_t *at,
+                       char folder[MR_CHECKPOINT_PATH])
 {
+    if (!h->world) {
+        snprintf(folder, MR_CHECKPOINT_PATH, "%s", from->place.at.folder);
+        return (*at)++ == 0;
+    }
+    for (; *at < t->left.n; ++*at) {
+        const struct mr_state_had *x = &t->left.item[*at];
+        if (x->tier == (size_t)(from - t->tier) && x->step == h->step && strcmp(x->id, h->id) == 0) {
+            mr_state_tier_folder(from->base, x->share, folder);
+            ++*at;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* T1: only what a later place has. */
+static int let_go(struct mr_state_tiers *t, struct tier *from, const struct held *h)
+{
+    struct held what = *h;
+    char folder[MR_CHECKPOINT_PATH];
     struct mr_error why;
-    if (mr_checkpoint_retire(t->place.at.store, t->place.at.folder, step, &why))
-        mr_log(MR_LOG_WARN, "cannot remove step %" PRIu64 " from the tier '%s': %s", step, t->place.at.folder,
-               why.message);
-    forget(t, step);
+    int rc = 0;
+    for (size_t at = 0; next_share(t, from, &what, &at, folder);)
+        if ((rc = mr_checkpoint_retire(from->place.at.store, folder, what.step, &why))) {
+            mr_log(MR_LOG_WARN, "cannot remove step %" PRIu64 " from the tier '%s': %s", what.step, folder,
+                   why.message);
+            mr_error_context(&why, "draining the checkpoint of step %" PRIu64, what.step);
+            why.hint[0] = '\0';
+            mr_error_hint(&why, "the next run with this burst buffer removes it");
+            break;
+        }
+    if (rc && t->buffer && !t->first_code) {
+        t->first_code = rc;
+        t->first_why = why;
+    }
+    forget(from, what.step);
+    return rc;
 }
 
 /* Removes drained ones until there is room; false: there will not be any before a drain. */
-static bool make_room(struct tier *t, uint64_t bytes)
+static bool make_room(struct mr_state_tiers *t, struct tier *in, uint64_t bytes)
 {
     struct held *h;
-    while (space_left(t) < bytes && (h = oldest_drained(t, 0)))
-        let_go(t, h->step);
-    return space_left(t) >= bytes;
+    while (space_left(in) < bytes && (h = oldest_drained(in, 0)))
+        let_go(t, in, h);
+    return space_left(in) >= bytes;
 }
 
-static void tidy(struct tier *t)
+/* The first code of a removal that failed. */
+static int tidy(struct mr_state_tiers *t, struct tier *in)
 {
     struct held *h;
-    while ((h = oldest_drained(t, t->keep_last)))
-        let_go(t, h->step);
+    int rc = 0;
+    while ((h = oldest_drained(in, in->keep_last))) {
+        int code = let_go(t, in, h);
+        rc = rc ? rc : code;
+    }
+    return rc;
 }
 
+/* The lock is held, and let go meanwhile. */
 static void wait_in_a_hurry(struct mr_state_tiers *t)
 {
+    struct timespec at;
+    uint64_t until = mr_now_ns() + LOOK_NS;
+    at = (struct timespec){(time_t)(until / MR_NS_PER_S), (long)(until % MR_NS_PER_S)};
     mr_pace_hurry(t->pace, true);
-    pthread_cond_wait(&t->changed, &t->lock);
+    if (t->final->stopped)
+        pthread_cond_timedwait(&t->changed, &t->lock, &at);
+    else
+        pthread_cond_wait(&t->changed, &t->lock);
     mr_pace_hurry(t->pace, false);
 }
 
-const struct mr_save_place *mr_state_tiers_around(struct mr_state_tiers *t)
+static bool is_stopped(const struct mr_state_tiers *t)
 {
-    pthread_mutex_lock(&t->lock);
-    while (any_waiting(t, MR_ALL_STEPS))
-        wait_in_a_hurry(t);
-    pthread_mutex_unlock(&t->lock);
-    return t->final;
+    return t->final->stopped && t->final->stopped(t->final->user);
 }
 
-const struct mr_save_place *mr_state_tiers_place(struct mr_state_tiers *t, uint64_t step, uint64_t bytes)
+/* Nothing waits for its drain any more. The lock is held. */
+static int settle_all(struct mr_state_tiers *t, uint64_t step, struct mr_error *err)
+{
+    bool left = false;
+    while (any_waiting(t, step) && !is_stopped(t))
+        wait_in_a_hurry(t);
+    for (size_t i = 0; i < t->n; i++)
+        for (size_t k = 0; k < t->tier[i].held.n; k++)
+            left |= is_waiting(&t->tier[i].held.item[k]);
+    return left && is_stopped(t) ? mr_error_plain(err, MR_E_INTERRUPTED, "interrupted while the burst buffer drained")
+                                 : 0;
+}
+
+int mr_state_tiers_idle(struct mr_state_tiers *t, struct mr_error *err)
+{
+    pthread_mutex_lock(&t->lock);
+    int rc = settle_all(t, MR_ALL_STEPS, err);
+    pthread_mutex_unlock(&t->lock);
+    return rc;
+}
+
+const struct mr_save_place *mr_state_tiers_first(struct mr_state_tiers *t)
+{
+    return &t->tier[0].place;
+}
+
+int mr_state_tiers_room(struct mr_state_tiers *t, uint64_t step, uint64_t bytes, struct mr_error *err)
 {
     struct tier *first = &t->tier[0];
     bool room = false;
     pthread_mutex_lock(&t->lock);
-    while (t->recovering || any_waiting(t, step)) /* T4 */
+    int rc = settle_all(t, step, err); /* T4 */
+    while (t->recovering && !rc)
         wait_in_a_hurry(t);
-    for (size_t i = 0; i < t->n; i++) /* what is left of an earlier save of this step failed to drain */
+    for (size_t i = 0; i < t->n && !rc; i++) /* what is left of an earlier save of this step failed to drain */
         forget(&t->tier[i], step);
-    while (!(room = make_room(first, bytes)) && any_waiting(t, MR_ALL_STEPS))
-        wait_in_a_hurry(t);
+    while (!rc && !(room = make_room(t, first, bytes)) && any_waiting(t, MR_ALL_STEPS)) {
+        if (is_stopped(t))
+            rc = mr_error_plain(err, MR_E_INTERRUPTED, "interrupted while the burst buffer drained");
+        else
+            wait_in_a_hurry(t);
+    }
+    if (!rc && !room)
+        rc = mr_error_plain(err, MR_E_LIMIT,
+                            "the %s '%s' has room for %" PRIu64 " bytes, the checkpoint has %" PRIu64 " (%" PRIu64
+                            " bytes of others are in it)",
+                            t->buffer ? "burst buffer" : "tier", first->base, space_left(first), bytes,
+                            bytes_held(first));
     pthread_mutex_unlock(&t->lock);
-    if (room)
-        return &first->place;
-    mr_log(MR_LOG_NOTE, "the checkpoint of step %" PRIu64 " does not fit into '%s': it goes to '%s' directly", step,
-           first->place.at.folder, t->final->at.folder);
-    return t->final;
+    return rc;
+}
+
+void mr_state_tiers_drop(struct mr_state_tiers *t, uint64_t step)
+{
+    const struct mr_checkpoint_place *at = &t->tier[0].place.at;
+    char dir[MR_CHECKPOINT_PATH];
+    struct mr_store_stat st;
+    mr_checkpoint_dir_path(at->folder, step, MR_CHECKPOINT_COMPLETE, dir);
+    if (at->store->ops->stat(at->store, dir, &st, NULL) == 0)
+        mr_checkpoint_retire(at->store, at->folder, step, NULL);
+    pthread_mutex_lock(&t->lock);
+    forget(&t->tier[0], step);
+    pthread_mutex_unlock(&t->lock);
 }
 
 /* ---- one drain ---- */
 
-struct copying {
-    struct mr_state_tiers *t;
-    struct mr_pace_way in, out;
-    struct mr_object *from;
-    struct mr_save *save;
-    uint8_t *buf[THREADS];
-};
-
-static int copy_chunk(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *err)
+static int drain_one(struct mr_state_tiers *t, const struct held *h, struct tier *from, const struct mr_save_place *to,
+                     struct mr_save *s, struct mr_error *err)
 {
-    struct copying *c = ctx->user;
-    uint64_t at = index * MR_STATE_CHUNK;
-    size_t n = (size_t)MR_MIN(MR_STATE_CHUNK, c->save->bytes - at);
-    uint8_t *buf = c->buf[ctx->thread];
-    uint64_t start = mr_now_ns();
-    int rc = mr_pace_read(&c->in, c->from, buf, n, at, err);
-    if (!rc && XXH3_64bits(buf, n) != c->save->sum[index])
-        rc = mr_error_plain(err, MR_E_CORRUPT, "'%s' does not match its checksum at bytes %" PRIu64 " to %" PRIu64,
-                            c->from->path, at, at + n);
-    if (!rc)
-        rc = mr_pace_write(&c->out, c->save->file, buf, n, at, err);
-    if (!rc)
-        mr_pace_tell(c->t->final->events, c->save->step, start, n);
-    return rc;
-}
-
-static int copy_chunks(struct mr_state_tiers *t, const struct mr_save_place *place, struct mr_object *from,
-                       const struct mr_save_place *to, struct mr_save *s, struct mr_error *err)
-{
-    struct copying c = {.t = t, .from = from, .save = s};
-    c.in = (struct mr_pace_way){.pace = t->pace, .device = place->at.device, .stop = &t->cut};
-    c.out = (struct mr_pace_way){.pace = t->pace,
-                                 .device = to->at.device,
-                                 .by_steps = true,
-                                 .flush = to->at.fsync && !to->direct,
-                                 .stop = &t->cut};
+    const struct mr_state_drain how = {&from->place, to, t->pace, &t->cut};
+    MR_VEC(char *) share = {0};
+    char folder[MR_CHECKPOINT_PATH];
     bool ok = true;
-    for (unsigned i = 0; i < THREADS; i++)
-        ok = (c.buf[i] = aligned_alloc(4096, MR_STATE_CHUNK)) && ok;
-    int rc = ok ? mr_workers_run(THREADS, s->chunks, 1, copy_chunk, &c, &t->cut, err)
-                : mr_error_set(err, -ENOMEM, "cannot get buffers for a drain");
-    for (unsigned i = 0; i < THREADS; i++)
-        free(c.buf[i]);
-    return rc;
-}
-
-/* Everything about the save but its tensors, from where it lies. */
-static int read_parts(const struct mr_save_place *at, const char *dir, struct mr_save *s, struct mr_error *err)
-{
-    struct mr_checkpoint_list l;
-    const struct mr_checkpoint_entry *e;
-    char name[64];
-    int rc = mr_checkpoint_read_list(&at->at, dir, &l, err);
-    if (rc)
-        return rc;
-    mr_save_file_name(at->rank, MR_SAVE_TENSORS, name);
-    e = mr_state_find_entry(&l, name);
-    if (e) {
-        s->bytes = e->bytes;
-        rc = mr_state_read_sums(at->at.store, dir, &l, e, &s->sum, &s->chunks, err);
-    } else {
-        rc = mr_error_plain(err, MR_E_CORRUPT, "the list in '%s' has no '%s'", dir, name);
-    }
-    mr_save_file_name(at->rank, MR_SAVE_STATE, name);
-    if (!rc && (e = mr_state_find_entry(&l, name)))
-        rc = mr_state_read_entry(at->at.store, dir, e, MR_STATE_JSON_MAX, (void **)&s->json, err);
-    mr_save_file_name(at->rank, MR_SAVE_LOADER, name);
-    if (!rc && (e = mr_state_find_entry(&l, name)))
-        rc = mr_state_read_entry(at->at.store, dir, e, MR_STATE_JSON_MAX, (void **)&s->loader, err);
-    mr_checkpoint_list_done(&l);
-    return rc;
-}
-
-static int copy_between(struct mr_state_tiers *t, const struct mr_save_place *from, const struct mr_save_place *to,
-                        struct mr_save *s, const char *dir, struct mr_error *err)
-{
-    char path[FILE_PATH], name[64];
-    struct mr_object *in = NULL;
-    mr_save_file_name(from->rank, MR_SAVE_TENSORS, name);
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    int rc = mr_object_open(from->at.store, path, MR_OBJ_READ | (from->direct ? MR_OBJ_DIRECT : 0), &in, err);
-    if (!rc)
-        rc = mr_save_begin(to, s, err);
-    if (!rc)
-        rc = copy_chunks(t, from, in, to, s, err);
-    mr_object_close(in, NULL); /* opened for reading only */
-    return rc;
-}
-
-static int drain_one(struct mr_state_tiers *t, const struct held *h, const struct mr_save_place *from,
-                     const struct mr_save_place *to, struct mr_error *err)
-{
-    char dir[MR_CHECKPOINT_PATH];
-    struct mr_save s = {.step = h->step};
-    snprintf(s.id, sizeof s.id, "%s", h->id);
-    snprintf(s.by, sizeof s.by, "-%s", t->job);
+    s->step = h->step;
+    s->world = h->world;
+    snprintf(s->id, sizeof s->id, "%s", h->id);
+    snprintf(s->by, sizeof s->by, "-%s", t->job);
     if (t->rank_is_late)
-        s.patience_ns = mr_save_patience(to, 0);
-    mr_checkpoint_dir_path(from->at.folder, h->step, MR_CHECKPOINT_COMPLETE, dir);
-    int rc = read_parts(from, dir, &s, err);
-    if (!rc)
-        rc = copy_between(t, from, to, &s, dir, err);
-    if (rc) {
-        mr_save_abandon(to, &s, err);
-    } else {
-        rc = mr_save_commit(to, &s, err);
+        s->patience_ns = mr_save_patience(to, 0);
+    for (size_t at = 0; ok && next_share(t, from, h, &at, folder);) {
+        char **name = MR_VEC_ADD(&share);
+        ok = name && (*name = strdup(folder));
     }
+    int rc = ok ? mr_state_drain(&how, s, share.item, share.n, err) : mr_error_set(err, -ENOMEM, "cannot drain");
     if (to == &t->out && (!rc || rc == MR_E_TIMEOUT))
         t->rank_is_late = rc != 0;
-    free(s.sum);
-    free(s.json);
-    free(s.loader);
+    for (size_t i = 0; i < share.n; i++)
+        free(share.item[i]);
+    free(share.item);
     return rc;
 }
 
@@ -332,7 +334,7 @@ static struct held *next_drain(struct mr_state_tiers *t, size_t *from, size_t *t
     struct held *h, *oldest = NULL;
     for (size_t i = 0; i < t->n; i++) {
         h = oldest_waiting(&t->tier[i]);
-        if (h && i + 1 < t->n && make_room(&t->tier[i + 1], h->bytes)) {
+        if (h && !h->world && i + 1 < t->n && make_room(t, &t->tier[i + 1], h->bytes)) {
             *from = i;
             *to = i + 1;
             return h;
@@ -346,26 +348,49 @@ static struct held *next_drain(struct mr_state_tiers *t, size_t *from, size_t *t
     return oldest;
 }
 
+static void note_failure(struct mr_state_tiers *t, const struct held *h, size_t from, int rc, struct mr_error *err)
+{
+    mr_error_context(err, "draining the checkpoint of step %" PRIu64 "%s", h->step,
+                     t->buffer ? " from the burst buffer" : "");
+    err->hint[0] = '\0'; /* an inner one is about loading, or the folder */
+    if (t->buffer)
+        mr_error_hint(err, "the checkpoint stays in '%s'; the next run with this burst buffer drains it",
+                      t->tier[from].base);
+    else
+        mr_error_hint(err, "it stays in '%s'; the next job drains it", t->tier[from].place.at.folder);
+    if (t->buffer)
+        mr_log(MR_LOG_WARN, "cannot drain the checkpoint of step %" PRIu64 " from the burst buffer: %s", h->step,
+               err->message);
+    if (!t->code)
+        t->why = *err;
+    t->code = t->code ? t->code : rc;
+    if (!t->first_code)
+        t->first_why = *err;
+    t->first_code = t->first_code ? t->first_code : rc;
+}
+
 /* The lock is held. */
-static void settle(struct mr_state_tiers *t, const struct held *h, size_t from, size_t to, int rc, struct mr_error *err)
+static void settle(struct mr_state_tiers *t, const struct held *h, size_t from, size_t to, int rc,
+                   struct mr_checkpoint_drained *r, struct mr_error *err)
 {
     struct held *mine = find(&t->tier[from], h->step);
     if (rc == MR_E_INTERRUPTED) {
         mine->stage = WAITING;
     } else if (rc) {
         mine->stage = FAILED;
-        mr_error_context(err, "draining the checkpoint of step %" PRIu64, h->step);
-        err->hint[0] = '\0'; /* an inner one is about loading, or the folder */
-        mr_error_hint(err, "it stays in '%s'; the next job drains it", t->tier[from].place.at.folder);
-        if (!t->code)
-            t->why = *err;
-        t->code = t->code ? t->code : rc;
+        note_failure(t, h, from, rc, err);
     } else {
         mine->stage = DRAINED;
         if (to < t->n && hold(&t->tier[to], h, WAITING))
             mr_log(MR_LOG_WARN, "step %" PRIu64 " stays in '%s': no memory", h->step, t->tier[to].place.at.folder);
-        tidy(&t->tier[from]);
+        int freed = tidy(t, &t->tier[from]);
+        rc = t->buffer ? freed : 0;
     }
+    r->end_ns = mr_now_ns();
+    r->code = rc;
+    struct mr_checkpoint_drained *row = to == t->n && rc != MR_E_INTERRUPTED ? MR_VEC_ADD(&t->drains) : NULL;
+    if (row) /* without memory it is done and not listed */
+        *row = *r;
 }
 
 static void recover(struct mr_state_tiers *t);
@@ -373,8 +398,7 @@ static void recover(struct mr_state_tiers *t);
 static void *drain_main(void *user)
 {
     struct mr_state_tiers *t = user;
-    if (t->recovering)
-        recover(t);
+    recover(t);
     pthread_mutex_lock(&t->lock);
     t->recovering = false;
     pthread_cond_broadcast(&t->changed);
@@ -388,11 +412,16 @@ static void *drain_main(void *user)
         }
         struct held job = *h;
         struct mr_error err;
+        struct mr_save s = {0};
+        struct mr_checkpoint_drained r = {.step = h->step, .queued_ns = h->queued_ns, .start_ns = mr_now_ns()};
         h->stage = DRAINING;
         pthread_mutex_unlock(&t->lock);
-        rc = drain_one(t, &job, &t->tier[from].place, to < t->n ? &t->tier[to].place : &t->out, &err);
+        rc = drain_one(t, &job, &t->tier[from], to < t->n ? &t->tier[to].place : &t->out, &s, &err);
+        r.bytes = s.all_files ? s.all_bytes : s.bytes;
+        r.files = s.all_files ? s.all_files : s.files;
+        mr_save_done(&s);
         pthread_mutex_lock(&t->lock);
-        settle(t, &job, from, to, rc, &err);
+        settle(t, &job, from, to, rc, &r, &err);
         pthread_cond_broadcast(&t->changed);
     }
     t->over = true;
@@ -403,41 +432,76 @@ static void *drain_main(void *user)
 
 /* ---- what an earlier job left ---- */
 
-static bool is_in(const struct mr_save_place *at, uint64_t step, const char *id)
+/* The place has this save, or one of the step that was made later. */
+static bool is_in(const struct mr_save_place *at, const struct mr_state_had *h, bool or_newer)
 {
-    char dir[MR_CHECKPOINT_PATH];
+    char dir[MR_CHECKPOINT_PATH], path[FILE_PATH];
     struct mr_checkpoint_list l;
-    mr_checkpoint_dir_path(at->at.folder, step, MR_CHECKPOINT_COMPLETE, dir);
+    struct mr_store_stat st = {0};
+    mr_checkpoint_dir_path(at->at.folder, h->step, MR_CHECKPOINT_COMPLETE, dir);
     if (mr_checkpoint_read_list(&at->at, dir, &l, NULL))
         return false;
-    bool same = strcmp(l.save, id) == 0;
+    bool same = strcmp(*l.save ? l.save : "-", h->id) == 0 && (l.fsync || !at->at.fsync);
     mr_checkpoint_list_done(&l);
-    return same;
+    snprintf(path, sizeof path, "%s/" MR_CHECKPOINT_LIST_NAME, dir);
+    if (same || !or_newer || at->at.store->ops->stat(at->at.store, path, &st, NULL) || st.mtime_ns <= h->time_ns)
+        return same;
+    mr_log(MR_LOG_WARN, "'%s' is newer than the copy of its step in the burst buffer, which is dropped", dir);
+    return true;
 }
 
-/* One checkpoint of an earlier job: drained if a later tier or the final folder has it, else waiting if all ranks have
- * it. Others stay until they make room. */
-static void recover_one(struct mr_state_tiers *t, size_t i, uint64_t step, const struct mr_state_have *common)
+/* A checkpoint of an earlier job in a tier: drained if a later tier or the final folder has it, else waiting. Of those
+ * that are not whole, a burst buffer keeps nothing: their saves were not over. In tiers they stay until they make room. */
+static int recover_one(struct mr_state_tiers *t, size_t i, const struct mr_state_had *whole, const struct held *h)
 {
-    struct tier *at = &t->tier[i];
-    char dir[MR_CHECKPOINT_PATH];
-    struct mr_checkpoint_list l;
-    struct held h = {.step = step, .age = step};
-    mr_checkpoint_dir_path(at->place.at.folder, step, MR_CHECKPOINT_COMPLETE, dir);
-    if (mr_checkpoint_read_list(&at->place.at, dir, &l, NULL))
-        return;
-    for (size_t k = 0; k < l.n; k++)
-        h.bytes += l.items[k].bytes;
-    bool later = is_in(t->final, step, l.save);
-    for (size_t k = i + 1; k < t->n && !later; k++)
-        later = is_in(&t->tier[k].place, step, l.save);
-    snprintf(h.id, sizeof h.id, "%s", l.save);
-    mr_checkpoint_list_done(&l);
-    enum stage stage = later || !mr_state_have_step(common, step, h.id) ? DRAINED : WAITING;
+    enum stage stage = DRAINED;
+    if (whole) {
+        bool later = is_in(t->final, whole, true);
+        for (size_t k = i + 1; k < t->n && !later; k++)
+            later = is_in(&t->tier[k].place, whole, false);
+        stage = later ? DRAINED : WAITING;
+    }
     pthread_mutex_lock(&t->lock);
-    if (hold(at, &h, stage))
-        mr_log(MR_LOG_WARN, "step %" PRIu64 " stays in '%s': no memory", step, at->place.at.folder);
+    int rc = !whole && find(&t->tier[i], h->step) ? 0 : hold(&t->tier[i], h, stage);
+    t->recovered += !rc && whole && i == 0;
     pthread_mutex_unlock(&t->lock);
+    return rc;
+}
+
+/* What has only a torn or a replaced copy in the tier is cleared before. */
+static void recover_tier(struct mr_state_tiers *t, size_t i, const struct mr_state_have *common)
+{
+    int rc = 0;
+    for (size_t k = 0; k < t->left.n && !rc; k++) {
+        const struct mr_state_had *x = &t->left.item[k], *whole = mr_state_have_find(common, x->step, x->id);
+        struct held h = {.step = x->step, .age = x->step, .queued_ns = mr_now_ns(), .world = x->world};
+        bool first = x->tier == i; /* several shares are held once */
+        for (size_t j = 0; j < t->left.n && first; j++) {
+            const struct mr_state_had *y = &t->left.item[j];
+            bool same = y->tier == i && y->step == x->step && strcmp(y->id, x->id) == 0;
+            first = !same || j >= k;
+            h.bytes += same ? y->bytes : 0;
+        }
+        if (!first)
+            continue;
+        snprintf(h.id, sizeof h.id, "%s", x->id);
+        if (whole && t->buffer && t->tier[i].capacity)
+            h.bytes = whole->bytes;
+        if (x->share == t->final->rank && x->world == t->final->world)
+            h.world = 0; /* as if this job had saved it */
+        rc = recover_one(t, i, whole, &h);
+    }
+    for (size_t k = 0; k < common->n && !rc && i == 0;
+         k++) { /* of which this rank has no share: it is there all the same */
+        const struct mr_state_had *c = &common->item[k];
+        struct held h = {.step = c->step, .age = c->step, .queued_ns = mr_now_ns(), .world = c->world};
+        if (mr_state_have_find(&t->left, c->step, c->id))
+            continue;
+        snprintf(h.id, sizeof h.id, "%s", c->id);
+        rc = recover_one(t, i, c, &h);
+    }
+    if (rc)
+        mr_log(MR_LOG_WARN, "what an earlier job left stays in '%s': no memory", t->tier[i].base);
 }
 
 static void recover(struct mr_state_tiers *t)
@@ -445,29 +509,26 @@ static void recover(struct mr_state_tiers *t)
     struct mr_state_have common;
     struct mr_error why;
     const struct mr_save_place *place[MR_SAVER_TIERS];
-    for (size_t i = 0; i < t->n; i++)
-        place[i] = &t->tier[i].place;
-    if (mr_state_have_common(&t->out, place, t->n, t->job, "drain", &common, &why)) {
-        mr_log(MR_LOG_WARN, "what an earlier job left in '%s' is not drained: %s", t->tier[0].place.at.folder,
-               why.message);
-        common = (struct mr_state_have){0};
-    }
+    const char *base[MR_SAVER_TIERS];
     for (size_t i = 0; i < t->n; i++) {
-        struct mr_checkpoint_dirs d = {0};
-        if (mr_checkpoint_dirs_read(place[i]->at.store, place[i]->at.folder, &d, NULL))
-            continue;
-        for (size_t k = 0; k < d.n; k++)
-            if (d.item[k].kind == MR_CHECKPOINT_COMPLETE)
-                recover_one(t, i, d.item[k].step, &common);
-        mr_checkpoint_dirs_done(&d);
+        place[i] = &t->tier[i].place;
+        base[i] = t->tier[i].base;
     }
+    if (mr_state_have_common(&t->out, place, base, t->n, t->job, "drain", &t->left, &common, &why))
+        mr_log(MR_LOG_WARN, "what an earlier job left in '%s' is not drained: %s", t->tier[0].base, why.message);
+    for (size_t i = 0; i < t->n; i++)
+        recover_tier(t, i, &common);
     mr_state_have_done(&common);
+    pthread_mutex_lock(&t->lock);
+    for (size_t i = 0; i < t->n && t->buffer; i++)
+        tidy(t, &t->tier[i]);
+    pthread_mutex_unlock(&t->lock);
 }
 
 /* ---- lifecycle ---- */
 
 static int open_tier(const struct mr_saver_params *p, const struct mr_save_place *final, const struct mr_saver_tier *of,
-                     struct tier *out, struct mr_error *err)
+                     bool buffer, struct tier *out, struct mr_error *err)
 {
     char folder[MR_CHECKPOINT_PATH];
     if (!of->folder || !*of->folder || strlen(of->folder) > MR_CHECKPOINT_FOLDER_MAX - 16)
@@ -475,12 +536,14 @@ static int open_tier(const struct mr_saver_params *p, const struct mr_save_place
                               MR_CHECKPOINT_FOLDER_MAX - 16);
     mr_state_tier_folder(of->folder, p->rank, folder);
     out->capacity = of->capacity;
-    out->keep_last = of->keep_last ? of->keep_last : 1;
-    int rc = mr_checkpoint_place_open(folder, of->store, p->rank, NULL, &out->place.at, err);
+    out->keep_last = of->keep_last || buffer ? of->keep_last : 1;
+    snprintf(out->base, sizeof out->base, "%s", of->folder);
+    int rc = mr_checkpoint_place_open(folder, of->store, p->rank, buffer ? p->events : NULL, &out->place.at, err);
     if (rc)
-        return rc;
+        return mr_error_context(err, "the %s", buffer ? "burst buffer" : "tier"), rc;
     if (!(mr_store_caps(out->place.at.store) & MR_STORE_CAP_CONTENT))
-        return mr_error_plain(err, MR_E_USAGE, "the tier '%s' keeps nothing to drain", of->folder);
+        return mr_error_plain(err, buffer ? MR_E_CONFIG : MR_E_USAGE, "the %s '%s' keeps nothing to drain",
+                              buffer ? "burst buffer" : "tier", of->folder);
     struct mr_checkpoint_place at = out->place.at;
     out->place = *final;
     out->place.at = at;
@@ -488,29 +551,37 @@ static int open_tier(const struct mr_saver_params *p, const struct mr_save_place
     out->place.at.lead = true;
     out->place.at.fsync = p->fsync;
     rc = mr_store_mkdirs(at.store, at.folder, err);
-    return rc ? rc : mr_checkpoint_folder_repair(at.store, at.folder, err);
+    rc = rc ? rc : mr_checkpoint_folder_repair(at.store, at.folder, err);
+    return buffer ? 0 : rc; /* a save that finds it broken goes around it */
 }
 
 int mr_state_tiers_create(const struct mr_saver_params *p, const struct mr_save_place *final, const char *job,
-                          struct mr_pace *pace, struct mr_state_tiers **out, struct mr_error *err)
+                          struct mr_pace *pace, bool buffer, struct mr_state_tiers **out, struct mr_error *err)
 {
+    pthread_condattr_t monotonic;
+
     if (p->tiers > MR_SAVER_TIERS)
         return mr_error_plain(err, MR_E_USAGE, "%zu tiers, at most %d are possible", p->tiers, MR_SAVER_TIERS);
     struct mr_state_tiers *t = calloc(1, sizeof(*t));
     if (!t)
         return mr_error_set(err, -ENOMEM, "cannot make tiers");
     pthread_mutex_init(&t->lock, NULL);
-    pthread_cond_init(&t->changed, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&t->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     t->final = final;
     t->out = *final;
     t->out.stop = &t->cut;
+    t->out.agree = NULL; /* drains meet in the folder */
+    t->buffer = buffer;
     t->pace = pace;
     t->recovering = true;
     snprintf(t->job, sizeof t->job, "%s", job);
     int rc = 0;
     for (size_t i = 0; i < p->tiers && !rc; i++) {
         t->n++;
-        rc = open_tier(p, final, &p->tier[i], &t->tier[i], err);
+        rc = open_tier(p, final, &p->tier[i], buffer, &t->tier[i], err);
         t->tier[i].place.stop = &t->cut;
     }
     if (!rc && (rc = pthread_create(&t->thread, NULL, drain_main, t)))
@@ -542,26 +613,24 @@ void mr_state_tiers_free(struct mr_state_tiers *t)
     if (t->running)
         pthread_join(t->thread, NULL);
     for (size_t i = 0; i < t->n; i++) {
-        if (t->tier[i].place.at.store)
-            mr_checkpoint_place_close(&t->tier[i].place.at);
+        mr_checkpoint_place_close(&t->tier[i].place.at);
         free(t->tier[i].held.item);
     }
     pthread_cond_destroy(&t->changed);
     pthread_mutex_destroy(&t->lock);
+    mr_state_have_done(&t->left);
+    free(t->drains.item);
     free(t);
 }
 
 /* ---- seen by the saver ---- */
 
-int mr_state_tiers_add(struct mr_state_tiers *t, const struct mr_save_place *at, const struct mr_save *s,
-                       struct mr_error *err)
+int mr_state_tiers_add(struct mr_state_tiers *t, const struct mr_save *s, uint64_t bytes, struct mr_error *err)
 {
-    if (at == t->final)
-        return 0;
-    struct held h = {.step = s->step, .bytes = s->bytes};
+    struct held h = {.step = s->step, .bytes = bytes, .queued_ns = mr_now_ns()};
     snprintf(h.id, sizeof h.id, "%s", s->id);
     pthread_mutex_lock(&t->lock);
-    mr_pace_save(t->pace, s->bytes, mr_now_ns());
+    mr_pace_save(t->pace, s->bytes, h.queued_ns);
     h.age = MR_CHECKPOINT_STEP_MAX + ++t->ages; /* after those of earlier jobs, whose age is their step */
     int rc = hold(&t->tier[0], &h, WAITING);
     pthread_cond_broadcast(&t->changed);
@@ -569,13 +638,13 @@ int mr_state_tiers_add(struct mr_state_tiers *t, const struct mr_save_place *at,
     return rc ? mr_error_set(err, rc, "the checkpoint of step %" PRIu64 " stays in the first tier", s->step) : 0;
 }
 
-unsigned mr_state_tiers_pending(struct mr_state_tiers *t)
+unsigned mr_state_tiers_pending(struct mr_state_tiers *t, bool failed)
 {
     unsigned n = 0;
     pthread_mutex_lock(&t->lock);
     for (size_t i = 0; i < t->n; i++)
         for (size_t k = 0; k < t->tier[i].held.n; k++)
-            n += is_waiting(&t->tier[i].held.item[k]);
+            n += is_waiting(&t->tier[i].held.item[k]) || (failed && t->tier[i].held.item[k].stage == FAILED);
     pthread_mutex_unlock(&t->lock);
     return n;
 }
@@ -591,11 +660,61 @@ int mr_state_tiers_error(struct mr_state_tiers *t, struct mr_error *err)
     return rc;
 }
 
+int mr_state_tiers_failure(struct mr_state_tiers *t, struct mr_error *err)
+{
+    pthread_mutex_lock(&t->lock);
+    int rc = t->first_code;
+    if (rc && err)
+        *err = t->first_why;
+    pthread_mutex_unlock(&t->lock);
+    return rc;
+}
+
 int mr_state_tiers_wait(struct mr_state_tiers *t, uint64_t step, struct mr_error *err)
 {
     pthread_mutex_lock(&t->lock);
-    while (any_waiting(t, step))
-        wait_in_a_hurry(t);
+    int rc = settle_all(t, step, err);
     pthread_mutex_unlock(&t->lock);
-    return mr_state_tiers_error(t, err);
+    return rc ? rc : mr_state_tiers_error(t, err);
+}
+
+unsigned mr_state_tiers_recovered(struct mr_state_tiers *t)
+{
+    pthread_mutex_lock(&t->lock);
+    while (t->recovering && !is_stopped(t))
+        wait_in_a_hurry(t);
+    unsigned n = t->recovered;
+    pthread_mutex_unlock(&t->lock);
+    return n;
+}
+
+uint64_t mr_state_tiers_drains(struct mr_state_tiers *t, uint64_t first, struct mr_checkpoint_drained *out,
+                               uint64_t cap)
+{
+    uint64_t n = 0;
+    pthread_mutex_lock(&t->lock);
+    for (; n < cap && first + n < t->drains.n; n++)
+        out[n] = t->drains.item[first + n];
+    pthread_mutex_unlock(&t->lock);
+    return n;
+}
+
+uint32_t mr_state_tiers_find(struct mr_state_tiers *t, uint64_t *step, bool *all_shares)
+{
+    const struct held *best = NULL;
+    uint32_t world = 0;
+    pthread_mutex_lock(&t->lock);
+    for (size_t k = 0; k < t->tier[0].held.n; k++) {
+        const struct held *h = &t->tier[0].held.item[k];
+        if (h->stage != DRAINED && (*step == MR_ALL_STEPS ? !best || h->step > best->step : h->step == *step))
+            best = h;
+    }
+    if (best) {
+        *step = best->step;
+        world = best->world ? best->world : t->final->world;
+        const struct mr_state_had *x = mr_state_have_find(&t->left, best->step, best->id);
+        *all_shares = best->world && x && x->share == MR_STATE_ALL_SHARES;
+    }
+    pthread_mutex_unlock(&t->lock);
+    return world;
 }

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/strbuf.h"
 #include "base/workers.h"
-#include "checkpoint/checkpoint_engine.h"
+#include "checkpoint/checkpoint_place.h"
 #include "checkpoint/checkpoint_foreign.h"
 #include "dataset/walk.h"
 #include "metrics/metrics.h"
@@ -242,24 +242,27 @@ static int verify(const struct ckpt_options *o, const struct mr_checkpoint_place
                   struct mr_error *err)
 {
     char dir[MR_CHECKPOINT_PATH], size[MR_HUMAN_LEN];
-    struct mr_checkpoint_params p = {
-        .world = 1, .threads = o->threads ? (unsigned)o->threads : mr_cpus_available(), .buffer_bytes = 4 * MR_MIB};
-    struct mr_checkpoint_job j = {
-        .p = &p, .at = at, .dir = dir, .stopped = is_stopped, .user = (void *)(uintptr_t)stop};
-    int rc = choose(o, at, dir, &j.list, err);
+    struct mr_checkpoint_params p = {.world = 1,
+                                     .threads = o->threads ? (unsigned)o->threads : mr_cpus_available(),
+                                     .buffer_bytes = 4 * MR_MIB,
+                                     .stopped = is_stopped,
+                                     .user = (void *)(uintptr_t)stop};
+    struct mr_checkpoint_list l;
+    uint64_t read_ns = 0;
+    int rc = choose(o, at, dir, &l, err);
     if (rc)
         return rc;
-    rc = mr_checkpoint_read_share(&j, err);
+    rc = mr_checkpoint_verify(&p, at, dir, &l, &read_ns, err);
     if (!rc && !o->json)
-        printf("%s: complete, %zu files and %s match their checksums\n", dir, j.list.n,
-               mr_human_bytes((double)bytes_of(&j.list), size));
+        printf("%s: complete, %zu files and %s match their checksums\n", dir, l.n,
+               mr_human_bytes((double)bytes_of(&l), size));
     if (!rc && o->json)
         rc = mr_cli_print_json(stdout,
                                json_pack("{s:s, s:I, s:I, s:I, s:b}", "schema", "millrace.ckpt_verify/1", "step",
-                                         (json_int_t)j.list.step, "files", (json_int_t)j.list.n, "bytes",
-                                         (json_int_t)bytes_of(&j.list), "complete", 1),
+                                         (json_int_t)l.step, "files", (json_int_t)l.n, "bytes",
+                                         (json_int_t)bytes_of(&l), "complete", 1),
                                err);
-    mr_checkpoint_list_done(&j.list);
+    mr_checkpoint_list_done(&l);
     return rc;
 }
 

@@ -13,7 +13,7 @@ reader: {batch_size: 1}
 train: {epochs: 1, computation_time: 0.002, total_training_steps: 60}
 checkpoint: {checkpoint_folder: ck, steps_between_checkpoints: 20, type: all_ranks, fsync: true, burst_buffer: {folder: bb}}
 Y
-buffered() { find bb -mindepth 2 -maxdepth 2 | wc -l; } # checkpoints in the buffer, whole or not
+buffered() { find bb -name "step-*" -printf "%f\n" | sort -u | wc -l; } # checkpoints in the buffer, whole or not
 # Every folder with a final name has all that its list says: sizes here, checksums when it is read back.
 whole() {
     python3 - ck <<'P' || fail "$1"

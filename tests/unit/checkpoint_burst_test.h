@@ -59,21 +59,22 @@ static inline bool final_has(uint64_t step)
     return access(path, F_OK) == 0;
 }
 
-/* Entries below the folders that the buffer has for checkpoint folders: 0 when all is drained. */
+/* Checkpoints below the folders that the buffer has for checkpoint folders and ranks: 0 when all is drained. */
+static int in_buffer_n;
+static int in_buffer_count(const char *path, const struct stat *st, int type, struct FTW *f)
+{
+    (void)st;
+    in_buffer_n += type == FTW_D && strncmp(path + f->base, "step-", 5) == 0;
+    return 0;
+}
+
 static inline unsigned in_buffer(void)
 {
-    char path[320], sub[640];
-    unsigned n = 0;
+    char path[320];
     snprintf(path, sizeof path, "%s/burst", ct_dir);
-    DIR *d = opendir(path);
-    for (const struct dirent *e; d && (e = readdir(d));)
-        if (e->d_name[0] != '.') {
-            snprintf(sub, sizeof sub, "%s/%s", path, e->d_name);
-            n += ct_count(sub, "");
-        }
-    if (d)
-        closedir(d);
-    return n;
+    in_buffer_n = 0;
+    nftw(path, in_buffer_count, 16, FTW_PHYS);
+    return (unsigned)in_buffer_n;
 }
 
 static inline void save(struct mr_checkpointer *c, uint64_t step, struct mr_checkpoint_result *r)

@@ -119,4 +119,25 @@ static inline void ct_write_text(const char *path, const char *text)
         abort();
 }
 
+/* What an older version wrote: two files with checksums of their whole content. */
+#define CT_OLD_BYTES 12
+static inline void ct_write_old(const char *folder, uint64_t step)
+{
+    char dir[800], path[900], list[600];
+    snprintf(dir, sizeof dir, "%s/step-%012llu", folder, (unsigned long long)step);
+    if (mkdir(dir, 0777))
+        abort();
+    snprintf(path, sizeof path, "%s/a.bin", dir);
+    ct_write_text(path, "hello");
+    snprintf(path, sizeof path, "%s/b.bin", dir);
+    ct_write_text(path, "worlds!");
+    snprintf(list, sizeof list,
+             "{\"schema\": \"millrace.checkpoint/1\", \"step\": %llu, \"world\": 2, \"fsync\": false, \"files\": ["
+             "{\"name\": \"a.bin\", \"bytes\": 5, \"xxh3\": \"9555e8555c62dcfd\", \"rank\": 0}, "
+             "{\"name\": \"b.bin\", \"bytes\": 7, \"xxh3\": \"87c4157ea11324b7\", \"rank\": 1}]}",
+             (unsigned long long)step);
+    snprintf(path, sizeof path, "%s/checkpoint.json", dir);
+    ct_write_text(path, list);
+}
+
 #endif

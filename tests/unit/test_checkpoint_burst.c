@@ -229,6 +229,34 @@ static void burst_leftover_never_replaces_a_newer_checkpoint(void **state)
     }
 }
 
+/* What an older version left in the buffer, all ranks in one folder, is drained as it is. */
+static void burst_of_an_older_version_is_drained(void **state)
+{
+    (void)state;
+    struct mr_checkpoint_result r;
+    struct mr_error e = {0};
+    char burst[320], folder[700];
+    struct mr_checkpointer *c = OPEN(.keep = 0);
+    save(c, 1, &r);
+    drain(c);
+    mr_checkpointer_close(c);
+    snprintf(burst, sizeof burst, "%s/burst", ct_dir);
+    DIR *d = opendir(burst);
+    assert_non_null(d);
+    for (const struct dirent *x; (x = readdir(d));)
+        if (x->d_name[0] != '.')
+            snprintf(folder, sizeof folder, "%s/%s", burst, x->d_name);
+    closedir(d);
+    ct_write_old(folder, 2);
+    c = OPEN(.keep = 0);
+    assert_int_equal(mr_checkpoint_recover(c), 1);
+    drain(c);
+    assert_int_equal(mr_checkpoint_load(c, 2, 0, &r, &e), 0);
+    assert_int_equal(r.bytes, CT_OLD_BYTES);
+    assert_false(r.buffered);
+    mr_checkpointer_close(c);
+}
+
 /* The drain's thread is held at its first piece until the stop comes, however slow the machine is. */
 struct held {
     pthread_t main;
@@ -290,6 +318,7 @@ int main(void)
         T(burst_is_read_where_the_drain_failed),
         T(burst_copy_that_has_its_name_is_not_made_again),
         cmocka_unit_test(burst_leftover_never_replaces_a_newer_checkpoint),
+        T(burst_of_an_older_version_is_drained),
         T(burst_stop_loses_nothing),
         T(burst_close_cuts_a_drain_short),
     };

@@ -239,8 +239,7 @@ static void burst_buffer_cannot_drain(struct mr_comm *c)
     mr_checkpointer_close(k);
 }
 
-/* Every rank has a buffer of its own, as on the nodes of a cluster: the checkpoint is written all the same, around it.
- */
+/* Every rank has a buffer of its own, as on the nodes of a cluster: each drains what it has. */
 static void burst_buffer_of_each_rank(struct mr_comm *c)
 {
     char folder[320], burst[320];
@@ -259,9 +258,10 @@ static void burst_buffer_of_each_rank(struct mr_comm *c)
                                      .user = c};
     CHECK(c, mr_checkpointer_open(&p, &k, &e) == 0);
     for (uint64_t step = 1; step <= 2; step++)
-        CHECK(c, mr_checkpoint_save(k, step, files, share(c->rank, files), &r, &e) == 0 && !r.buffered);
+        CHECK(c, mr_checkpoint_save(k, step, files, share(c->rank, files), &r, &e) == 0 && r.buffered);
     CHECK(c, mr_checkpoint_drain(k, &e) == 0 && mr_checkpoint_buffered(k) == 0);
-    CHECK(c, mr_checkpoint_load(k, UINT64_MAX, 0, &r, &e) == 0 && r.files == c->rank);
+    CHECK(c, mr_checkpoint_load(k, UINT64_MAX, 1, &r, &e) == 0 && !r.buffered);
+    CHECK(c, r.files == (c->rank + 1) % c->world && ct_count(folder, "") == 2);
     mr_checkpointer_close(k);
 }
 

@@ -158,6 +158,26 @@ static void checkpoint_left_by_a_killed_save_is_cleared_or_put_back(void **state
     mr_checkpointer_close(c);
 }
 
+/* A folder of an older version: checksums of the whole content, no id of the save. */
+static void checkpoint_of_an_older_version_loads(void **state)
+{
+    (void)state;
+    struct mr_checkpointer *c = open_with((struct mr_checkpoint_params){0});
+    struct mr_checkpoint_result r;
+    struct mr_error e = {0};
+    uint64_t step;
+    ct_write_old(ct_dir, 4);
+    assert_int_equal(mr_checkpoint_newest(c, &step, &e), 0);
+    assert_int_equal(step, 4);
+    if (mr_checkpoint_load(c, 4, 0, &r, &e))
+        fail_msg("%s", e.message);
+    assert_int_equal(r.files, 2);
+    assert_int_equal(r.bytes, CT_OLD_BYTES);
+    save(c, 5, small, 2);
+    assert_int_equal(mr_checkpoint_load(c, 4, 0, &r, &e), 0);
+    mr_checkpointer_close(c);
+}
+
 static void checkpoint_none_is_incomplete_with_the_reason(void **state)
 {
     (void)state;
@@ -383,6 +403,7 @@ int main(void)
         T(checkpoint_keep_last_keeps_the_newest_and_the_one_just_saved),
         T(checkpoint_of_a_step_saved_twice_is_the_second),
         T(checkpoint_left_by_a_killed_save_is_cleared_or_put_back),
+        T(checkpoint_of_an_older_version_loads),
         T(checkpoint_none_is_incomplete_with_the_reason),
         T(checkpoint_every_flipped_byte_and_length_is_found),
         T(checkpoint_hostile_list_is_refused),

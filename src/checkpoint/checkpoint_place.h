@@ -1,0 +1,49 @@
+/* A place: a folder on a store that checkpoints are kept in, and the steps by which a folder there becomes one. Saves,
+ * tiers and loads are built on it. README.md has the invariants. */
+#ifndef MR_CHECKPOINT_CHECKPOINT_PLACE_H
+#define MR_CHECKPOINT_CHECKPOINT_PLACE_H
+
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/checkpoint_list.h"
+#include "store/store.h"
+
+#include <millrace/checkpoint.h>
+
+#define MR_CHECKPOINT_FILE_PATH (MR_CHECKPOINT_PATH + 256) /* of a file in a checkpoint */
+
+struct mr_events;
+struct mr_traffic;
+struct mr_checkpoint_place {
+    struct mr_store *store;
+    char *folder;
+    struct mr_traffic *device; /* that the folder is on, or NULL */
+    bool shared;               /* all ranks see one store */
+    bool lead; /* this rank does what is done once: rank 0, and every rank where the store is private to its process */
+    bool fsync;
+    unsigned keep_last; /* 0 = all */
+};
+
+/* Strings are copied. Calls of the store go to `events`, if it wants them. */
+int mr_checkpoint_place_open(const char *folder, const char *store, uint32_t rank, struct mr_events *events,
+                             struct mr_checkpoint_place *out, struct mr_error *err);
+void mr_checkpoint_place_close(struct mr_checkpoint_place *p); /* also of one that was never opened */
+
+/* Clears what a killed save left and makes the empty folder `tmp`. Nobody else may be writing to the place. */
+int mr_checkpoint_begin(const struct mr_checkpoint_place *at, const char *tmp, struct mr_error *err);
+/* checkpoint.json into `tmp`, durability, the final name. */
+int mr_checkpoint_publish(const struct mr_checkpoint_place *at, struct mr_events *events, const char *tmp,
+                          const struct mr_checkpoint_list *all, struct mr_error *err);
+/* Removes all but the newest keep_last; the one just saved stays even if its step is lower than others'. */
+int mr_checkpoint_retire_older(const struct mr_checkpoint_place *at, uint64_t just_saved, struct mr_error *err);
+/* The list of the checkpoint in `dir`; MR_E_CORRUPT when there is none. */
+int mr_checkpoint_read_list(const struct mr_checkpoint_place *at, const char *dir, struct mr_checkpoint_list *out,
+                            struct mr_error *err);
+/* The same of any path; -ENOENT. */
+int mr_checkpoint_read_part(const struct mr_checkpoint_place *at, const char *path, struct mr_checkpoint_list *out,
+                            struct mr_error *err);
+/* Reads all files of a list and compares them with it: threads, buffer_bytes, direct and stopped of the parameters. Adds
+ * what the reads took. MR_E_CORRUPT names the file. */
+int mr_checkpoint_verify(const struct mr_checkpoint_params *p, const struct mr_checkpoint_place *at, const char *dir,
+                         const struct mr_checkpoint_list *l, uint64_t *read_ns, struct mr_error *err);
+
+#endif

@@ -1,0 +1,124 @@
+/* A saver of states from the inside, and what the emulated training's engine asks of it beyond <millrace/state.h>. */
+#ifndef MR_CHECKPOINT_STATE_SAVER_H
+#define MR_CHECKPOINT_STATE_SAVER_H
+
+#include "base/vec.h"
+#include "checkpoint/state_image.h"
+#include "checkpoint/state_pace.h"
+#include "checkpoint/state_ring.h"
+#include "checkpoint/state_save.h"
+#include "checkpoint/state_tier.h"
+
+/* What an emulated training wants; all zero for a real one. */
+struct mr_saver_hooks {
+    bool emulated;        /* no file `latest`; the tier is a burst buffer, which keeps nothing that is drained */
+    bool files;           /* each tensor becomes a file of its name, without a header */
+    uint64_t chunk_bytes; /* written in one go; 0: MR_STATE_CHUNK */
+    /* As in struct mr_checkpoint_params. agree and sum only of a synchronous saver. */
+    int (*agree)(void *user, int code, struct mr_error *err);
+    int (*sum)(void *user, uint64_t *value, struct mr_error *err);
+    bool (*stopped)(void *user);
+    void *user;
+};
+
+int mr_saver_open_with(const struct mr_saver_params *p, const struct mr_saver_hooks *hooks, struct mr_saver **out,
+                       struct mr_error *err);
+/* mr_saver_save, or with a code that is not 0 the same failure on all ranks: err has the reason. */
+int mr_saver_save_or_fail(struct mr_saver *s, uint64_t step, const struct mr_state *state, int rc,
+                          struct mr_save_result *out, struct mr_error *err);
+/* Waits until nothing is under way; MR_E_INTERRUPTED. Other errors stay for those who ask for them. */
+int mr_saver_settle(struct mr_saver *s, struct mr_error *err);
+/* Waits for what is written behind, not for drains: those are cut short. */
+void mr_saver_cut(struct mr_saver *s);
+/* What a synchronous save did: in the first tier (else it is in the folder), and inside the store. */
+struct mr_saver_did {
+    bool in_tier;
+    uint64_t wait_ns, write_ns, fsync_ns;
+};
+
+#define MR_SAVER_WRITERS_MAX 64
+
+struct chunk {
+    struct chunk *next;
+    uint8_t *slot;
+    size_t index;
+};
+
+enum opening { CLOSED, OPENING, OPEN };
+
+struct job {
+    struct job *next;
+    struct mr_save save;
+    const struct mr_save_place *at; /* where it is written to; from its opening on */
+    struct chunk *chunk;            /* [chunks] */
+    struct chunk *full, **tail;     /* copied, not taken by a writer */
+    struct chunk *unsummed;         /* written while the caller waited: their checksums come later */
+    bool fits;                      /* the ring holds all of it: nobody waits for a slot */
+    size_t queued, written;
+    unsigned writing; /* chunks that are being written */
+    bool copied, committing;
+    bool told; /* its failure needs no telling: the caller knows */
+    enum opening file;
+    uint64_t start_ns;
+    int code;
+    struct mr_error why;
+};
+
+/* A copy that goes on while the caller does: mr_saver_begin. */
+struct behind {
+    struct mr_saver *s;
+    struct job *j;
+    struct mr_state_image image;
+    struct mr_save_result result;
+    pthread_t thread;
+    bool running;
+    int code;
+    struct mr_error why;
+};
+
+struct mr_saver {
+    struct behind behind; /* the caller's thread and, while it runs, the copier's */
+    struct mr_save_place place;
+    struct mr_state_tiers *tiers; /* before that place; NULL: none */
+    struct mr_saver_hooks hooks;
+    bool sync; /* no ring and no writers: the caller and its helpers write from its memory */
+    struct mr_pace *pace;
+    struct mr_state_ring *ring;
+    bool has_tiers;
+    uint64_t ring_bytes, bytes_per_s, chunk_bytes, burst_capacity;
+    unsigned copiers, writers;
+    char job_id[32];
+    pid_t pid;
+    int lock_fd;
+    uint64_t last_step; /* and how often it was saved in a row: parts of a save's id, the same on all ranks */
+    unsigned again;
+    bool saved_one;
+    atomic_bool stop;
+    pthread_t thread[MR_SAVER_WRITERS_MAX];
+    unsigned running;
+
+    pthread_mutex_t lock;
+    pthread_cond_t changed;   /* anything below */
+    struct job *first, *last; /* oldest and newest save that are not over */
+    bool closing, ending;
+    bool rank_is_late; /* the last save but those that failed here waited for another rank in vain */
+    uint64_t end_ns;   /* of `ender`: mr_saver_end_within */
+    pthread_t ender;
+    uint64_t next_write_ns; /* bytes_per_s: when the next may begin */
+    MR_VEC(struct mr_saved) over;
+    int code; /* not told yet */
+    struct mr_error why;
+    struct mr_saver_did did; /* the last synchronous save */
+};
+
+/* ---- of the writers (state_writer.c) ---- */
+
+void *mr_saver_writer(void *saver);
+/* Notes a failure, unless there is one. */
+void mr_saver_fail_job(struct job *j, int code, const struct mr_error *why);
+void mr_saver_free_job(struct job *j);
+/* Writes from the caller's memory and waits for the name; all ranks together where they agree. */
+int mr_saver_save_now(struct mr_saver *s, struct mr_save *save, const struct mr_state_image *image, int rc,
+                      struct mr_saver_did *did, struct mr_error *err);
+
+#endif

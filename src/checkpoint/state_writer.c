@@ -1,0 +1,393 @@
+/* How a saver writes: threads of its own take chunks from the ring and write them behind the caller's back; a
+ * synchronous save writes from the caller's memory and waits. Both take the steps of state_save.h. README.md has the
+ * invariants S1 to S4. */
+#include "base/clock.h"
+#include "base/common.h"
+#include "base/log.h"
+#include "base/workers.h"
+#include "checkpoint/state_saver.h"
+#include "event/emit.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+/* ---- writing ---- */
+
+static size_t chunk_bytes(const struct mr_save *s, size_t index)
+{
+    uint64_t at;
+    size_t n;
+    mr_save_chunk(s, index, &at, &n);
+    return n;
+}
+
+/* A place in the queue of bytes per second; the lock is held. */
+static uint64_t write_not_before(struct mr_saver *s, size_t bytes)
+{
+    if (!s->bytes_per_s)
+        return 0;
+    uint64_t now = mr_now_ns(), at = MR_MAX(now, s->next_write_ns);
+    s->next_write_ns = at + (uint64_t)((double)bytes * 1e9 / (double)s->bytes_per_s);
+    return at;
+}
+
+static void sum_chunk(struct job *j, const struct chunk *c)
+{
+    j->save.sum[c->index] = XXH3_64bits(c->slot, chunk_bytes(&j->save, c->index));
+}
+
+static int write_chunk(struct mr_saver *s, struct job *j, const struct chunk *c, uint64_t not_before,
+                       struct mr_error *err)
+{
+    uint64_t at;
+    size_t n;
+    const struct mr_save_file *f = mr_save_chunk(&j->save, c->index, &at, &n);
+    if (not_before)
+        mr_clock_sleep_until(mr_clock_real(), not_before, &s->stop);
+    const struct mr_pace_way way = {.pace = s->pace,
+                                    .device = j->at->at.device,
+                                    .by_steps = !s->tiers,
+                                    .flush = j->at->at.fsync && !j->at->direct,
+                                    .stop = &s->stop};
+    return mr_save_write(j->at, &j->save, (size_t)(f - j->save.file), &way, at, c->slot, n, err);
+}
+
+void mr_saver_fail_job(struct job *j, int code, const struct mr_error *why)
+{
+    if (j->code)
+        return;
+    j->code = code;
+    j->why = *why;
+}
+
+/* The lock is held. */
+static void set_patience(const struct mr_saver *s, struct job *j)
+{
+    if (s->rank_is_late && !j->save.patience_ns)
+        j->save.patience_ns = mr_save_patience(&s->place, j->start_ns);
+}
+
+/* A save straight into the folder is the drain of its step for the ranks whose tier took theirs. */
+static const struct mr_save_place *around_tiers(struct mr_saver *s, struct mr_save *save)
+{
+    mr_state_tiers_idle(s->tiers, NULL);
+    snprintf(save->by, sizeof save->by, "-%s", s->job_id);
+    return &s->place;
+}
+
+static const struct mr_save_place *find_place(struct mr_saver *s, struct mr_save *save)
+{
+    struct mr_error why;
+    if (!s->tiers)
+        return &s->place;
+    int rc = mr_state_tiers_room(s->tiers, save->step, save->bytes, &why);
+    if (!rc)
+        return mr_state_tiers_first(s->tiers);
+    mr_log(MR_LOG_NOTE, "the checkpoint of step %" PRIu64 " goes to '%s' directly: %s", save->step, s->place.at.folder,
+           why.message);
+    return around_tiers(s, save);
+}
+
+/* The lock is held, and let go meanwhile. */
+static void open_file(struct mr_saver *s, struct job *j)
+{
+    struct mr_error why;
+    j->file = OPENING;
+    set_patience(s, j);
+    pthread_mutex_unlock(&s->lock);
+    j->at = find_place(s, &j->save);
+    int rc = mr_save_begin(j->at, &j->save, &why);
+    if (rc && j->at != &s->place) { /* a tier that fails: the save need not */
+        mr_log(MR_LOG_WARN, "the tier '%s' fails: %s", j->at->at.folder, why.message);
+        mr_save_end(j->at, &j->save, rc, &why);
+        for (size_t i = 0; i < j->save.files; i++)
+            j->save.file[i].opened = false;
+        j->at = around_tiers(s, &j->save);
+        rc = mr_save_begin(j->at, &j->save, &why);
+    }
+    pthread_mutex_lock(&s->lock);
+    j->file = OPEN;
+    if (rc)
+        mr_saver_fail_job(j, rc, &why);
+    pthread_cond_broadcast(&s->changed);
+}
+
+/* Past the time that mr_saver_end_within gave. The lock is held. */
+static bool is_too_late(const struct mr_saver *s)
+{
+    return s->ending && mr_now_ns() >= s->end_ns;
+}
+
+/* A chunk of `unsummed`. The lock is held, and let go meanwhile. */
+static void sum_later(struct mr_saver *s, struct job *j)
+{
+    struct chunk *c = j->unsummed;
+    j->unsummed = c->next;
+    pthread_mutex_unlock(&s->lock);
+    sum_chunk(j, c);
+    mr_state_ring_give(s->ring, c->slot);
+    pthread_mutex_lock(&s->lock);
+    j->written++;
+    pthread_cond_broadcast(&s->changed);
+}
+
+/* While the caller waits for the copy, nothing takes CPU time from it that can be done later: checksums. */
+static void do_chunk(struct mr_saver *s, struct job *j)
+{
+    struct chunk *c = j->full;
+    struct mr_error why;
+    bool later = j->fits && !j->copied;
+    if (is_too_late(s)) {
+        mr_error_plain(&why, MR_E_TIMEOUT, "step %" PRIu64 " was not complete in the time that was left", j->save.step);
+        mr_saver_fail_job(j, MR_E_TIMEOUT, &why);
+    }
+    int rc = j->code;
+    j->full = c->next;
+    if (!j->full)
+        j->tail = &j->full;
+    uint64_t not_before = rc ? 0 : write_not_before(s, chunk_bytes(&j->save, c->index));
+    j->writing++;
+    pthread_mutex_unlock(&s->lock);
+    if (!rc && !later)
+        sum_chunk(j, c);
+    if (!rc && (rc = write_chunk(s, j, c, not_before, &why))) {
+        mr_error_context(&why, "the checkpoint of step %" PRIu64, j->save.step);
+        pthread_mutex_lock(&s->lock);
+        mr_saver_fail_job(j, rc, &why);
+        pthread_mutex_unlock(&s->lock);
+    }
+    later = later && !rc;
+    if (!later)
+        mr_state_ring_give(s->ring, c->slot);
+    pthread_mutex_lock(&s->lock);
+    j->writing--;
+    if (later) {
+        c->next = j->unsummed;
+        j->unsummed = c;
+    } else {
+        j->written++;
+    }
+    pthread_cond_broadcast(&s->changed);
+}
+
+void mr_saver_free_job(struct job *j)
+{
+    mr_save_done(&j->save);
+    free(j->chunk);
+    free(j);
+}
+
+/* Everything is written, or the save failed: it ends here. The lock is held, and let go meanwhile. */
+static void end_job(struct mr_saver *s, struct job *j)
+{
+    struct mr_error why;
+    int rc = j->code;
+    j->committing = true;
+    set_patience(s, j);
+    pthread_mutex_unlock(&s->lock);
+    if (rc)
+        why = j->why;
+    rc = mr_save_end(j->at, &j->save, rc, &why);
+    if (!rc && j->at != &s->place)
+        rc = mr_state_tiers_add(s->tiers, &j->save, j->save.bytes, &why);
+    pthread_mutex_lock(&s->lock);
+    if (rc)
+        mr_saver_fail_job(j, rc, &why);
+    if (!rc || rc == MR_E_TIMEOUT)
+        s->rank_is_late = rc != 0;
+    if (rc && !s->code && !j->told) {
+        s->code = rc;
+        s->why = j->why;
+    }
+    struct mr_saved *over = MR_VEC_ADD(&s->over); /* without memory it is done and not listed */
+    if (over)
+        *over = (struct mr_saved){j->save.step, j->save.bytes, j->start_ns, j->save.durable_ns, mr_now_ns(), rc};
+    s->first = j->next;
+    if (!s->first)
+        s->last = NULL;
+    mr_saver_free_job(j);
+    pthread_cond_broadcast(&s->changed);
+}
+
+/* What the oldest save needs next; false: nothing at the moment. */
+static bool work_once(struct mr_saver *s)
+{
+    struct job *j = s->first; /* S1 */
+    if (!j || j->committing)
+        return false;
+    if (j->file == CLOSED && !j->code) {
+        open_file(s, j);
+        return true;
+    }
+    if (j->unsummed && (j->copied || j->code) && (j->writing > 1 || !j->full)) { /* the device has enough to do */
+        sum_later(s, j);
+        return true;
+    }
+    if (j->full && (j->file == OPEN || j->code)) {
+        do_chunk(s, j);
+        return true;
+    }
+    if (j->copied && j->written == j->queued && j->file != OPENING) {
+        end_job(s, j);
+        return true;
+    }
+    return false;
+}
+
+void *mr_saver_writer(void *user)
+{
+    struct mr_saver *s = user;
+    pthread_mutex_lock(&s->lock);
+    while (!(s->closing && !s->first))
+        if (!work_once(s))
+            pthread_cond_wait(&s->changed, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+/* ---- writing while the caller waits ---- */
+
+struct direct {
+    struct mr_saver *s;
+    const struct mr_save_place *at;
+    struct mr_save *save;
+    const struct mr_state_image *image;
+    uint8_t **buf; /* of each thread: what does not lie in the caller's memory is made there */
+};
+
+static int write_directly(struct direct *d, size_t index, uint8_t *buf, struct mr_error *err)
+{
+    static const struct mr_pace_way at_once = {0};
+    uint64_t at, start = mr_now_ns();
+    size_t n;
+    const struct mr_save_file *f = mr_save_chunk(d->save, index, &at, &n);
+    uint64_t in_image = (uint64_t)index * d->save->chunk_bytes;
+    const void *from = mr_state_image_lies(d->image, in_image, n);
+    int rc = from ? 0 : mr_state_image_fill(d->image, in_image, buf, n, err);
+    if (rc)
+        return rc;
+    from = from ? from : buf;
+    d->save->sum[index] = XXH3_64bits(from, n);
+    struct mr_where where = MR_NOWHERE;
+    where.step = d->save->step;
+    mr_emit(d->at->events, MR_SPAN_SNAPSHOT, start, mr_now_ns(), &where, (int64_t)n);
+    return mr_save_write(d->at, d->save, (size_t)(f - d->save->file), &at_once, at, from, n, err);
+}
+
+/* A file, front to back; of a single file a chunk. */
+static int write_unit(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *err)
+{
+    struct direct *d = ctx->user;
+    if (d->save->files == 1)
+        return write_directly(d, (size_t)index, d->buf[ctx->thread], err);
+    const struct mr_save_file *f = &d->save->file[index];
+    size_t chunks = mr_save_chunks(f->is.bytes, d->save->chunk_bytes);
+    int rc = 0;
+    for (size_t i = 0; i < chunks && !rc; i++)
+        rc = write_directly(d, f->first + i, d->buf[ctx->thread], err);
+    return rc;
+}
+
+static int write_all(struct direct *d, struct mr_error *err)
+{
+    size_t units = d->save->files == 1 ? d->save->chunks : d->save->files;
+    unsigned threads = (unsigned)MR_MIN((size_t)d->s->copiers, MR_MAX(units, (size_t)1));
+    d->buf = calloc(threads, sizeof(*d->buf));
+    bool ok = d->buf;
+    for (unsigned i = 0; ok && i < threads; i++)
+        ok = (d->buf[i] = aligned_alloc(4096, MR_ALIGN_UP(d->save->chunk_bytes, 4096u))) != NULL;
+    int rc =
+        ok ? mr_workers_run(threads, units, 1, write_unit, d, &d->s->stop, err)
+           : mr_error_set(err, -ENOMEM, "cannot get %u buffers of %" PRIu64 " bytes", threads, d->save->chunk_bytes);
+    for (unsigned i = 0; d->buf && i < threads; i++)
+        free(d->buf[i]);
+    free(d->buf);
+    return rc;
+}
+
+static int save_at(struct mr_saver *s, const struct mr_save_place *at, struct mr_save *save,
+                   const struct mr_state_image *image, struct mr_error *err)
+{
+    struct direct d = {.s = s, .at = at, .save = save, .image = image};
+    int rc = mr_save_begin(at, save, err);
+    if (!rc)
+        rc = write_all(&d, err);
+    return mr_save_end(at, save, rc, err);
+}
+
+/* Whether a failed save says that the tier is no good, rather than the call, the ranks or the user. */
+static bool tier_failed(int rc)
+{
+    return rc == MR_E_LIMIT || rc == MR_E_CORRUPT || rc == MR_E_FORMAT || (rc < 0 && rc > -4096 && rc != -ENOMEM);
+}
+
+/* For another attempt. */
+static void rewind_save(struct mr_save *s)
+{
+    for (size_t i = 0; i < s->files; i++) {
+        s->file[i].opened = false;
+        s->file[i].left = s->file[i].is.bytes;
+    }
+    s->begun = false;
+}
+
+static int save_in_tier(struct mr_saver *s, struct mr_save *save, const struct mr_state_image *image,
+                        struct mr_saver_did *did, struct mr_error *err)
+{
+    uint64_t start = mr_now_ns(), bytes = save->bytes;
+    int rc = s->hooks.sum && s->burst_capacity ? s->hooks.sum(s->hooks.user, &bytes, err) : 0;
+    if (rc)
+        return rc;
+    rc = mr_save_agree(&s->place, mr_state_tiers_room(s->tiers, save->step, bytes, err), err);
+    did->wait_ns = mr_now_ns() - start;
+    if (!rc)
+        rc = save_at(s, mr_state_tiers_first(s->tiers), save, image, err);
+    return rc ? rc : mr_state_tiers_add(s->tiers, save, bytes, err);
+}
+
+/* T5: nothing is drained meanwhile, and what the tier has of this step is out of date. */
+static int save_around(struct mr_saver *s, struct mr_save *save, const struct mr_state_image *image,
+                       struct mr_saver_did *did, struct mr_error *err)
+{
+    uint64_t start = mr_now_ns();
+    int rc = mr_save_agree(&s->place, mr_state_tiers_idle(s->tiers, err), err);
+    did->wait_ns += mr_now_ns() - start;
+    rewind_save(save);
+    if (!rc)
+        rc = save_at(s, &s->place, save, image, err);
+    if (!rc)
+        mr_state_tiers_drop(s->tiers, save->step);
+    return rc;
+}
+
+int mr_saver_save_now(struct mr_saver *s, struct mr_save *save, const struct mr_state_image *image, int rc,
+                      struct mr_saver_did *did, struct mr_error *err)
+{
+    struct mr_error why = {0};
+    *did = (struct mr_saver_did){0};
+    if (rc && err)
+        why = *err;
+    rc = mr_save_agree(&s->place, rc, &why);
+    if (!rc && !s->tiers) {
+        rc = save_at(s, &s->place, save, image, &why);
+    } else if (!rc) {
+        rc = save_in_tier(s, save, image, did, &why);
+        did->in_tier = !rc;
+        if (tier_failed(rc)) {
+            if (s->place.rank == 0)
+                mr_log(MR_LOG_WARN, "the checkpoint of step %" PRIu64 " goes around the burst buffer: %s", save->step,
+                       why.message);
+            rc = save_around(s, save, image, did, &why);
+        }
+    }
+    if (rc && err)
+        *err = why;
+    if (!rc) {
+        did->write_ns = atomic_load(&save->io_ns);
+        did->fsync_ns = atomic_load(&save->fsync_ns);
+    }
+    return rc;
+}
