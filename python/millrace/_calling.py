@@ -81,10 +81,19 @@ class Called(Mode):
         self._order, self._split, self._dataset = order, split, dataset
         self._caller: _called.Processes | _called.Threads | None = None  # made when an epoch begins
         self._in_processes: Any = dataset  # what worker processes get
+        self.native = "in part" if split is not None else False
+        self._seed = seed
         if split is not None:
-            self._in_processes = Split(*split, seed, alone=not options.num_workers, skip=options.skips)
+            self._in_processes = self._make_split(split, seed)
         elif options.skips:
             self._in_processes = _called.Skipping(dataset)
+
+    def _make_split(self, split: tuple[Source, Parts], seed: int) -> Split:
+        return Split(*split, seed, alone=not self._options.num_workers, skip=self._options.skips)
+
+    def reseed(self, seed: int) -> None:
+        if self._split is not None and seed != self._seed:
+            self._seed, self._in_processes, self._caller = seed, self._make_split(self._split, seed), None
 
     @property
     def classes(self) -> list[str] | None:
@@ -139,7 +148,15 @@ class Plain(Mode):
         _warn_fallback(options, reason)
         if options.skips:
             raise NotImplementedError(f"on_error='skip' is not possible here: {reason}")
+        self._dataset, self._batching = dataset, batching
         self.loader = _torch_loader(options, dataset, generator=options.generator, **batching)
+
+    def use(self, sampler: Any) -> None:
+        if self._batching.get("sampler") not in (None, sampler):
+            self._batching["sampler"] = sampler
+            self.loader = _torch_loader(
+                self._options, self._dataset, generator=self._options.generator, **self._batching
+            )
 
     def batches(self) -> Iterator[Any]:
         """Of one epoch."""

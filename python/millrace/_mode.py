@@ -29,7 +29,7 @@ class Plan(NamedTuple):
 class Mode:
     """How the batches of a loader are made."""
 
-    native = False
+    native: "bool | str" = False
 
     def __init__(self, options: Options, reason: str | None) -> None:
         self._options, self.reason = options, reason
@@ -52,6 +52,12 @@ class Mode:
 
     def check_unchanged(self) -> None:
         """RuntimeError where a data set has another transform than it had."""
+
+    def use(self, sampler: Any) -> None:
+        """Epochs that begin from now on have the order of this sampler."""
+
+    def reseed(self, seed: int) -> None:
+        """Crops and flips of epochs that begin from now on are those of this seed."""
 
     def epoch(self, plan: Plan) -> Iterator[Any]:
         """The batches of an epoch. It may have close(), which ends it early."""

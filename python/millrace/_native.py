@@ -16,6 +16,7 @@ from ._sources import Source
 
 # Batches that a program holds: the one it works on, the one before, and one it keeps (a first batch to look at).
 _SPARE = 3
+_U64 = 0xFFFFFFFFFFFFFFFF
 # Counters that add up over native loaders; of the others those of the busiest count.
 _SUMS = "batches samples sample_bytes read_bytes read_ns decode_ns transform_ns idle_ns cpu_ns slab_bytes".split()
 _open_modes: "weakref.WeakSet[Native]" = weakref.WeakSet()
@@ -126,6 +127,13 @@ class Native(Mode):
             engine.core.leave_stored(self.delivery.decoding.share.rows)
         return engine
 
+    def reseed(self, seed: int) -> None:
+        if seed == self._core_options["seed"]:
+            return
+        self.close()
+        self._core_options["seed"] = seed
+        self._idle.append(self._new_engine())
+
     def give_back(self, engine: Engine) -> None:
         """No iteration has this engine any more."""
         if engine in self._engines:
@@ -204,9 +212,23 @@ class Tiered(Native):
         tiers: dict[str, Any],
     ) -> None:
         self._sampler, self._tiers = sampler, tiers
+        super().__init__(options, source, parameters, sampler.seed & _U64, **tiers, **self._order_of(sampler))
+
+    @staticmethod
+    def _order_of(sampler: DistributedSampler) -> dict[str, Any]:
         order = "torch" if sampler.shuffle else "sequential"
-        more = dict(order=order, rank=sampler.rank, world=sampler.num_replicas, drop_last_samples=sampler.drop_last)
-        super().__init__(options, source, parameters, sampler.seed & 0xFFFFFFFFFFFFFFFF, **tiers, **more)
+        return dict(order=order, rank=sampler.rank, world=sampler.num_replicas, drop_last_samples=sampler.drop_last)
+
+    def use(self, sampler: DistributedSampler) -> None:
+        now = dict(self._order_of(sampler), seed=sampler.seed & _U64)
+        self._sampler = sampler
+        if any(self._core_options[key] != value for key, value in now.items()):
+            self.close()  # it was opened for other ranks
+            self._core_options.update(now)
+            self._idle.append(self._new_engine())
+
+    def reseed(self, seed: int) -> None:
+        """The order has the same seed: `use` has it."""
 
     @staticmethod
     def check(source: Source | None, reason: str | None, sampler: Any) -> None:

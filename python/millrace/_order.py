@@ -1,6 +1,7 @@
 """The order of an epoch, drawn from torch's own sampler objects exactly as torch.utils.data.DataLoader draws it, and
 looked at ahead of time where that has no effect that anybody could notice."""
 
+import copy
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -9,13 +10,17 @@ import torch
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
 
+from . import _recipe
+from ._ranks import ALONE, Ranks
+from ._recipe import Recipe
+
 
 def _generators(loader_generator: torch.Generator | None, sampler: Any) -> list[torch.Generator]:
-    """The generators that drawing an epoch's order takes numbers from."""
+    """The generators that drawing an epoch's order takes numbers from: of the loader, and of the sampler."""
     out = [loader_generator if loader_generator is not None else torch.default_generator]
-    own = getattr(sampler, "generator", None) if type(sampler) is RandomSampler else None
-    own = own if own is not None else torch.default_generator
-    if type(sampler) is RandomSampler and own is not out[0]:
+    own = getattr(sampler, "generator", None)
+    own = own if isinstance(own, torch.Generator) else torch.default_generator
+    if own is not out[0] and not isinstance(sampler, (SequentialSampler, DistributedSampler)):
         out.append(own)
     return out
 
@@ -54,15 +59,28 @@ class Order:
         persistent: bool = False,
         prefetch: int = 2,
     ) -> None:
-        self.sampler, self.batch_sampler, self.generator = sampler, batch_sampler, generator
+        self.generator = generator
         self._workers, self._persistent = workers, persistent and workers > 0
-        self._seeded = self._was_seeded = False  # torch seeds persistent workers once
+        self._draws_seed = True  # for the workers of the epoch that is drawn next: torch seeds persistent ones once
         self.start_states: list[torch.Tensor] | None = None  # of the generators, before this epoch's draw
         self.batches: list[list[int]] = []  # of the epoch that was drawn last, as the batch sampler gave them
         self.tail: Tail | None = None  # of the epoch that was drawn last
         self._ahead = prefetch * workers  # batches that torch asks its sampler for before they are wanted
-        self._random = type(batch_sampler) is BatchSampler and type(sampler) is RandomSampler
         self._peeked: list[int] | None = None
+        self._recipe: Recipe | None = None  # of the epoch that was drawn last
+        self._verified: list[list[int]] | None = None  # the epoch of a loaded state, drawn again to be compared
+        self.sampler: Any = None
+        self.batch_sampler: Any = None
+        self.use(sampler, batch_sampler, ALONE)
+
+    def use(self, sampler: Any, batch_sampler: Any, ranks: Ranks) -> None:
+        """Epochs come from these samplers, which divide the data among `ranks`."""
+        self.ranks = ranks
+        if sampler is self.sampler and batch_sampler is self.batch_sampler:
+            return
+        self.sampler, self.batch_sampler = sampler, batch_sampler
+        self._random = type(batch_sampler) is BatchSampler and type(sampler) is RandomSampler
+        self._peeked = None
         self._can_peek = type(batch_sampler) is BatchSampler and type(sampler) in (
             RandomSampler,
             SequentialSampler,
@@ -74,7 +92,7 @@ class Order:
         # workers, and only then ask for batches: torch's own samplers draw when they are asked, others perhaps when
         # they begin.
         batches = iter(self.batch_sampler)
-        if not (self._persistent and self._seeded):
+        if self._draws_seed:
             torch.empty((), dtype=torch.int64).random_(generator=self.generator)
             batches = iter(self.batch_sampler) if self._workers else batches
         if self._random:
@@ -96,9 +114,11 @@ class Order:
 
     def draw(self) -> list[int]:
         """Sample numbers of the epoch that begins now, batch after batch."""
+        self._verified = None
+        self._recipe = self._write()
         self.start_states = [g.get_state() for g in _generators(self.generator, self.sampler)]
         drawn = self._draw()
-        self.batches, self._was_seeded, self._seeded = self._drawn, self._seeded, True
+        self.batches, self._draws_seed = self._drawn, not self._persistent
         self.tail = self._drawn_tail if self._random else None
         if self._peeked is not None and self._peeked != drawn:
             self._can_peek = False  # the program draws from the same generator: looking ahead is in vain
@@ -125,45 +145,98 @@ class Order:
                 g.set_state(state)
         return self._peeked
 
-    def state(self) -> dict[str, Any]:
-        """Enough to draw the running epoch again."""
-        out: dict[str, Any] = {"generators": self.start_states, "seeded": self._was_seeded}
-        if isinstance(self.sampler, DistributedSampler):
-            out.update(epoch=self.sampler.epoch, world=self.sampler.num_replicas)
-        return out
+    # ---- states ----
 
-    def draw_again(self, state: dict[str, Any]) -> list[int]:
-        """The epoch of a saved state. A private generator goes on from there; torch's global one is left alone."""
+    def _write(self) -> Recipe:
+        """Of the epoch that would be drawn now."""
+        generators = [_recipe.pack(g) for g in _generators(self.generator, self.sampler)]
+        more = {"generators": generators, "draws_seed": self._draws_seed}
+        return {**_recipe.write(self.sampler, self.batch_sampler), **more}
+
+    def state(self, inside: bool) -> dict[str, Any]:
+        """Enough to draw the running epoch again, or, between epochs, the next one."""
+        out = self._recipe if inside and self._recipe is not None else self._write()
+        if inside and out["kind"] == "other" and "digest" not in out:
+            out["digest"] = _recipe.digest(self.batches)
+        return {**out, "rank": self.ranks.rank, "world": self.ranks.world}
+
+    def check(self, saved: dict[str, Any], same_run: bool, inside: bool) -> None:
+        """ValueError: the order of this state cannot be continued here. `same_run`: with as many ranks and
+        batches of the same size."""
+        why = _recipe.why_not(saved, self._write(), same_run)
+        if why is None and inside and saved["kind"] == "other":
+            batches = self._redraw(saved)
+            if saved["digest"] not in (_recipe.digest(batches), self._digest_of_rank(saved)):
+                why = (
+                    f"'{saved['sampler']}' gives other samples here than where rank {saved['rank']} of "
+                    f"{saved['world']} saved it: give it the same arguments, seed and epoch before load_state_dict, "
+                    "and each rank the state that it saved"
+                )
+            self._verified = batches
+        if why is not None:
+            raise ValueError(f"this state cannot be continued: {why}")
+        if not inside:
+            self._set_generators(saved)
+
+    def _set_generators(self, saved: Recipe) -> None:
+        """Private generators go on from a state between epochs; torch's global one is the program's."""
+        for g, packed in zip(_generators(self.generator, self.sampler), saved["generators"]):
+            if not packed["global"] and g is not torch.default_generator:
+                g.set_state(_recipe.unpack(packed))
+        self._draws_seed = not self._persistent or saved["draws_seed"]
+
+    def _redraw(self, saved: Recipe) -> list[list[int]]:
+        """Draws the epoch of a saved state. A private generator goes on from there; torch's global one is as before."""
         generators = _generators(self.generator, self.sampler)
         now = [g.get_state() for g in generators]
-        for g, saved in zip(generators, state.get("generators") or []):
-            g.set_state(saved)
-        if isinstance(self.sampler, DistributedSampler):
-            self.sampler.epoch = state.get("epoch", self.sampler.epoch)
-        self._seeded = state.get("seeded", False)
-        drawn = self.draw()
+        for g, packed in zip(generators, saved["generators"]):
+            g.set_state(_recipe.unpack(packed))
+        if saved["epoch"] is not None and hasattr(self.sampler, "set_epoch"):
+            self.sampler.set_epoch(saved["epoch"])
+        self._draws_seed = saved["draws_seed"]
+        self.draw()
         for g, before in zip(generators, now):
             if g is torch.default_generator:
                 g.set_state(before)
-        return drawn
+        return self.batches
 
-    def rest(self, epoch: int, chain: list[Any]) -> list[int]:
-        """What this rank reads of an epoch that other numbers of ranks have begun: `chain` has (ranks, samples that
-        they have read together) of each run in turn."""
-        s = self.sampler
-        s.epoch = epoch
-        parts = []
-        for rank in range(chain[0][0]):
-            part = DistributedSampler(
-                s.dataset, num_replicas=chain[0][0], rank=rank, shuffle=s.shuffle, seed=s.seed, drop_last=s.drop_last
-            )
-            part.epoch = epoch
-            parts.append(list(part))
-        left = [i for group in zip(*parts) for i in group]
-        for (_, position), world in zip(chain, [world for world, _ in chain[1:]] + [s.num_replicas]):
-            left = left[position:]
-            if s.drop_last:
-                left = left[: len(left) // world * world]
-            elif left and len(left) % world:
-                left += (left * world)[: world - len(left) % world]
-        return left[s.rank :: s.num_replicas]
+    def _digest_of_rank(self, saved: Recipe) -> str | None:
+        """Of the epoch as the rank that saved it reads it, where the sampler can be another rank's."""
+        if not isinstance(self.sampler, DistributedSampler) or type(self.batch_sampler) is not BatchSampler:
+            return None
+        before = self.sampler, self.batch_sampler, self._recipe, self.batches, self.start_states
+        self.sampler = copy.copy(self.sampler)
+        self.sampler.rank = saved["rank"]
+        self.batch_sampler = BatchSampler(self.sampler, self.batch_sampler.batch_size, self.batch_sampler.drop_last)
+        try:
+            return _recipe.digest(self._redraw(saved))
+        finally:
+            self.sampler, self.batch_sampler, self._recipe, self.batches, self.start_states = before
+
+    def draw_again(self, saved: Recipe) -> list[int]:
+        """The epoch of a saved state, as the rank that saved it or another one of as many reads it."""
+        batches = self._verified if self._verified is not None else self._redraw(saved)
+        self._verified = None
+        return [index for batch in batches for index in batch]
+
+    def rest(self, saved: Recipe, read: int, drop_last: bool, size: int | None) -> list[int]:
+        """What this rank reads of an epoch of which other ranks have read so many samples together. `drop_last` and
+        `size` are the loader's."""
+        if saved["kind"] == "random" and self._random:
+            self._redraw(saved)  # the program's generator goes on behind this epoch
+            if self.tail is not None:
+                self.tail.delivered(len(self.batches) + 1)
+        left = _recipe.sequence(saved)[read:]
+        mine = _recipe.share(left, self.ranks.rank, self.ranks.world, bool(getattr(self.sampler, "drop_last", False)))
+        if saved["epoch"] is not None and isinstance(self.sampler, DistributedSampler):
+            self.sampler.epoch = saved["epoch"]
+        size = size or 1
+        mine = mine[: len(mine) // size * size] if drop_last else mine
+        self._recipe, self.tail, self._peeked = (
+            {k: v for k, v in saved.items() if k not in ("rank", "world")},
+            None,
+            None,
+        )
+        self.start_states = None
+        self.batches = [mine[i : i + size] for i in range(0, len(mine), size)]
+        return mine

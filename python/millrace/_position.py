@@ -14,7 +14,7 @@ from typing import Any
 
 from ._order import Order, Tail
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 State = dict[str, Any]
 
 
@@ -47,8 +47,7 @@ class Position:
         self.epoch = 0  # the number of the running epoch, or of the next one
         self.running: Epoch | None = None
         self.resume: State | None = None
-        self.chain: list[tuple[int, int]] = []  # of the running epoch: see Order.rest
-        self.start = 0  # samples of it that other numbers of ranks have read together
+        self.start = 0  # samples of the running epoch that other numbers of ranks have read together
 
     @property
     def batch(self) -> int:
@@ -67,7 +66,7 @@ class Position:
         """An iteration begins: the state that it begins with. An epoch whose batches were all delivered to a program
         that did not ask for its end (zip) is over."""
         resume, self.resume = self.resume, None
-        self.chain, self.start = [], 0
+        self.start = 0
         if resume is not None:
             self.epoch = resume["epoch"]
         elif self.running is not None and self.running.delivered >= n_batches:
@@ -95,7 +94,8 @@ class Position:
         self.epoch += 1
 
     def state(self, order: Order, batch_size: int | None, samples: int | None, seed: int) -> State:
-        """What a program saves: enough to continue behind the last batch that was delivered."""
+        """What a program saves: enough to continue behind the last batch that was delivered. All of it is plain: JSON
+        can hold it."""
         if self.resume is not None:
             return dict(self.resume)
         inside = self.running is not None
@@ -104,22 +104,35 @@ class Position:
             "epoch": self.epoch,
             "batch": self.batch,
             "in_epoch": inside,
-            "chain": self.chain if inside else [],
+            "start": self.start if inside else 0,
             "batch_size": batch_size,
             "samples": samples,
             "seed": seed,
-            "order": order.state() if inside else None,
+            "rank": order.ranks.rank,
+            "world": order.ranks.world,
+            "order": order.state(inside),
         }
 
-    def load(self, state: State, batch_size: int | None, samples: int, seed: int, world: int | None) -> None:
-        """The next iteration continues there. ValueError: the state is not of this run."""
+    def load(self, state: State, order: Order, batch_size: int | None, samples: int, seed: int | None) -> None:
+        """The next iteration continues there. ValueError: the state is not of this run. `seed`: None: the state's."""
         if state.get("version") != STATE_VERSION:
             raise ValueError(f"this state is of version {state.get('version')}, not {STATE_VERSION}")
         for key, here in (("samples", samples), ("seed", seed)):
-            if state[key] != here:
+            if state[key] != here and here is not None:
                 raise ValueError(f"this state is of another run: {key} {state[key]}, here {here}")
-        other = state["in_epoch"] and state["order"].get("world") not in (None, world)
-        if state["in_epoch"] and state["batch_size"] != batch_size and not other:
+        same_ranks, inside = state["world"] == order.ranks.world, state["in_epoch"]
+        if inside and state["batch_size"] != batch_size and same_ranks:
             raise ValueError(f"this state is of another run: batch_size {state['batch_size']}, here {batch_size}")
+        if inside or same_ranks:
+            order.check(state["order"], same_ranks and not state["start"], inside)
         self.epoch, self.running = state["epoch"], None
-        self.resume = state if state["in_epoch"] else None
+        self.resume = state if inside else None
+
+    def take_up(self, order: Order, state: State, batch_size: int | None, drop_last: bool) -> tuple[list[int], int]:
+        """What this rank reads of the epoch of a loaded state, and how many batches of it were delivered."""
+        saved = state["order"]
+        known = order.state(False)["kind"] == saved["kind"]
+        if known and not state["start"] and state["world"] == order.ranks.world:
+            return order.draw_again(saved), state["batch"]
+        self.start = state["start"] + state["batch"] * state["batch_size"] * state["world"]
+        return order.rest(saved, self.start, drop_last, batch_size), 0

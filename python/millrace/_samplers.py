@@ -1,16 +1,17 @@
 """The samplers of a millrace.torch.DataLoader: those that torch.utils.data.DataLoader would make, and a
-DistributedSampler for a rank of torchrun."""
+DistributedSampler where the program has ranks and passes no sampler (`_ranks.py` decides)."""
 
-import os
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
+from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
+from . import _ranks
+from ._ranks import ALONE, Ranks
 from ._warn import warn
 
-_has_warned = False
+_READ_ALL = (RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler)
 
 
 class Samplers(NamedTuple):
@@ -51,35 +52,88 @@ def make(
     return Samplers(sampler, batches, batch_size, drop_last)
 
 
-def _ranks() -> tuple[int, int] | None:
-    """(rank, world) of the environment, as torchrun sets it."""
-    try:
-        return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    except (KeyError, ValueError):
-        return None
+def ranks_of(sampler: Any) -> Ranks:
+    """Among how many a sampler of the program's divides the data, as far as it can be seen."""
+    if isinstance(getattr(sampler, "num_replicas", None), int) and isinstance(getattr(sampler, "rank", None), int):
+        return Ranks(sampler.rank, sampler.num_replicas, type(sampler).__name__)
+    return ALONE if type(sampler) in _READ_ALL else _ranks.decide(None)
 
 
-def by_environment(
-    dataset: Any, shuffle: bool | None, seed: int | None, wanted: bool | None, tiers: bool
-) -> DistributedSampler | None:
-    """The sampler that a program which torchrun started would pass; with tiers one for a single process, too, because
-    they
-    need its order. None: it would pass none."""
-    ranks = _ranks()
-    if ranks is None and wanted:
-        raise ValueError(
-            "distributed=True wants numbers in the environment's RANK and WORLD_SIZE, as torchrun sets them"
-        )
-    if ranks is None and tiers:
-        return DistributedSampler(dataset, 1, 0, shuffle=bool(shuffle), seed=seed or 0)
-    if ranks is None or wanted is False or ranks[1] < 2:
-        return None
-    rank, world = ranks
-    global _has_warned
-    if wanted is None and not _has_warned:
-        _has_warned = True
-        warn(
-            f"millrace.torch: rank {rank} of {world} (RANK and WORLD_SIZE) reads its part of the data, in "
-            "DistributedSampler's order; distributed=False reads all of it, distributed=True silences this warning"
-        )
-    return DistributedSampler(dataset, world, rank, shuffle=bool(shuffle), seed=seed or 0)
+class Choice:
+    """The samplers of one loader. Those that the program passed stay; its own depend on the ranks that there are when
+    an epoch begins."""
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None,
+        shuffle: bool | None,
+        sampler: Any,
+        batch_sampler: Any,
+        drop_last: bool,
+        generator: torch.Generator | None,
+        seed: int | None,
+        distributed: bool | None,
+        tiers: bool,
+    ) -> None:
+        self._arguments = dataset, batch_size, drop_last, generator
+        self.shuffle, self._distributed, self._tiers = bool(shuffle), distributed, tiers
+        self.own = sampler is None and batch_sampler is None  # made here
+        self.seed = seed  # of the order of ranks; None: the program gave none
+        self._has_warned = False
+        self._ranks = ALONE
+        if not self.own:
+            made = make(dataset, batch_size, shuffle, sampler, batch_sampler, drop_last, generator)
+            self.now = made
+            return
+        try:
+            self._ranks = _ranks.decide(distributed)
+        except ValueError:  # what is missing may be there when an epoch begins
+            pass
+        self.now = self._make()
+
+    def _make(self) -> Samplers:
+        dataset, batch_size, drop_last, generator = self._arguments
+        ranks, sampler = self._ranks, None
+        if ranks.world > 1 or self._tiers:  # tiers need an order that is known ahead, also for a single process
+            sampler = DistributedSampler(dataset, ranks.world, ranks.rank, shuffle=self.shuffle, seed=self.seed or 0)
+        if ranks.world > 1 and self._distributed is None:
+            _ranks.warn_of_part(ranks, "millrace.torch", ", in DistributedSampler's order")
+        shuffle = None if sampler is not None else self.shuffle
+        return make(dataset, batch_size, shuffle, sampler, None, drop_last, generator)
+
+    def settle(self) -> Samplers:
+        """The samplers for the ranks that there are now."""
+        if self.own:
+            ranks = _ranks.decide(self._distributed)
+            if ranks[:2] != self._ranks[:2]:
+                self._ranks, self.now = ranks, self._make()
+        return self.now
+
+    @property
+    def ranks(self) -> Ranks:
+        """Among whom the samplers divide the data."""
+        return self._ranks if self.own else ranks_of(self.now.sampler)
+
+    def adopt_seed(self, seed: int) -> None:
+        """The order of ranks is that of this seed, where the program gave none."""
+        if self.own and self.seed is None:
+            self.seed = seed
+            self.now = self._make()
+
+    def warn(self) -> None:
+        """An epoch begins: is it certain that not every rank reads everything?"""
+        world, everyone = self.ranks.world, _ranks.group()
+        if everyone is not None and everyone.world > world and not self._has_warned:
+            self._has_warned = True
+            why = "distributed=False" if self.own else f"'{type(self.now.sampler).__name__}'"
+            each = "every rank reads all of the data" if world == 1 else f"the sampler divides the data among {world}"
+            warn(
+                f"millrace.torch: the process group has {everyone.world} ranks, but {each} ({why}): the same samples "
+                "are trained on several times; leave the sampler out, or give it the ranks"
+            )
+        elif self.own and everyone is None and world == 1 and self._distributed is None:
+            _ranks.warn_of_launcher(
+                "millrace.torch",
+                "initialise torch.distributed, or pass distributed=True to share it, distributed=False to read all",
+            )

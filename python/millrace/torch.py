@@ -27,7 +27,6 @@ from typing import Any, Generic, TypeVar, overload
 
 import torch
 from torch.utils.data import BatchSampler, Dataset, IterableDataset
-from torch.utils.data.distributed import DistributedSampler
 
 from . import _samplers
 from ._calling import Called, Plain
@@ -96,8 +95,9 @@ class DataLoader:
                     uint8_transfer. Two CPUs are left to the training, even if num_workers is larger
     fast            JPEG pictures that are reduced to a half or less are decoded at 1/2, 1/4 or 1/8 of their size:
                     quicker, and a little different
-    distributed     without a sampler, where RANK and WORLD_SIZE are set (torchrun): each rank reads its part, as with
-                    torch's DistributedSampler and set_epoch. False: all of it
+    distributed     without a sampler, where a process group is initialised (when an epoch begins), else where RANK and
+                    WORLD_SIZE are set (torchrun): each rank reads its part, as with torch's DistributedSampler and
+                    set_epoch. True: also by the variables of mpirun or srun, or it is an error. False: all of it
     tiers           keep stored bytes near from epoch to epoch: "ram=2GiB,ssd=/nvme/cache:100GiB", or "auto" (the
                     manual's page on tiers). The order is then that of a DistributedSampler, a function of seed, epoch
                     and rank; ranks of torchrun share a node's tiers
@@ -196,10 +196,9 @@ class DataLoader:
         )
         self._position = Position()
         self._watch = Watch(warn_after)
-        self._own_sampler = False  # made here, by the environment
         self.seed = 0
-        self.sampler: Any = None
-        self.batch_sampler: Any = None
+        self._explicit_seed = seed is not None
+        self._choice: _samplers.Choice | None = None
         self._order: Order | None = None
         self.dataset: Any = dataset
         self._mode: Mode
@@ -215,7 +214,19 @@ class DataLoader:
         if tiers is not None or policy is not None:
             last = -1 if epochs is None else max(0, epochs - 1)
             tiered = dict(tiers=tiers, policy=policy, peers=peers, last_epoch=last)
-        self._make_samplers(shuffle, sampler, batch_sampler, seed, distributed, tiered is not None and reason is None)
+        self._choice = choice = _samplers.Choice(
+            self.dataset,
+            self.batch_size,
+            shuffle,
+            sampler,
+            batch_sampler,
+            self.drop_last,
+            self.generator,
+            seed,
+            distributed,
+            tiered is not None and reason is None,
+        )
+        self.batch_size, self.drop_last = choice.now.batch_size, choice.now.drop_last
         self._mode = self._make_mode(source, parts, reason, seed, tiered)
 
     # ---- construction ----
@@ -266,19 +277,6 @@ class DataLoader:
             return f"batches come from a '{type(batch_sampler).__name__}'"
         return None
 
-    def _make_samplers(
-        self, shuffle: Any, sampler: Any, batch_sampler: Any, seed: int | None, distributed: bool | None, tiers: bool
-    ) -> None:
-        if sampler is None and batch_sampler is None:
-            sampler = _samplers.by_environment(self.dataset, shuffle, seed, distributed, tiers)
-            self._own_sampler = sampler is not None
-            shuffle = None if self._own_sampler else shuffle
-        made = _samplers.make(
-            self.dataset, self.batch_size, shuffle, sampler, batch_sampler, self.drop_last, self.generator
-        )
-        self.sampler, self.batch_sampler = made.sampler, made.batch_sampler
-        self.batch_size, self.drop_last = made.batch_size, made.drop_last
-
     def _make_mode(
         self,
         source: Source | None,
@@ -288,37 +286,50 @@ class DataLoader:
         tiers: dict[str, Any] | None,
     ) -> Mode:
         options = self._options
+        assert self._choice is not None
+        samplers = self._choice.now
         self._order = order = Order(
-            self.sampler,
-            self.batch_sampler,
+            samplers.sampler,
+            samplers.batch_sampler,
             self.generator,
             self.num_workers,
             self.persistent_workers,
             self.prefetch_factor or 2,
         )
         if tiers is not None:
-            Tiered.check(source if reason is None else None, reason, self.sampler)
-            seed = self.sampler.seed
+            Tiered.check(source if reason is None else None, reason, samplers.sampler)
+            seed = samplers.sampler.seed
         if seed is None:
             seed = self.generator.initial_seed() if self.generator is not None else torch.initial_seed()
         self.seed = seed & 0xFFFFFFFFFFFFFFFF
         if reason is not None:
             if self.batch_size is None:
-                return Plain(options, self.dataset, reason, batch_size=None, sampler=self.sampler)
-            if not hasattr(self.sampler, "__len__"):
-                return Plain(options, self.dataset, reason, batch_sampler=self.batch_sampler)
+                return Plain(options, self.dataset, reason, batch_size=None, sampler=samplers.sampler)
+            if not hasattr(samplers.sampler, "__len__"):
+                return Plain(options, self.dataset, reason, batch_sampler=samplers.batch_sampler)
             split = (source, parts) if source is not None and parts is not None else None
             return Called(options, self.dataset, order, self.seed, reason, split)
         assert source is not None and parts is not None
         if tiers is not None:
-            return Tiered(options, source, parts.parameters, self.sampler, tiers)
+            return Tiered(options, source, parts.parameters, samplers.sampler, tiers)
         return Native(options, source, parts.parameters, self.seed)
 
     # ---- epochs ----
 
     @property
-    def native(self) -> bool:
-        """Does everything run in C threads? `reason` says why not."""
+    def sampler(self) -> Any:
+        """Where the order comes from, for the ranks that there are now."""
+        return self._choice.settle().sampler if self._choice is not None else None
+
+    @property
+    def batch_sampler(self) -> Any:
+        """Where batches come from, for the ranks that there are now."""
+        return self._choice.settle().batch_sampler if self._choice is not None else None
+
+    @property
+    def native(self) -> "bool | str":
+        """True: everything runs in C threads; "in part": reading, decoding and the first transforms; False: nothing.
+        `reason` is why not everything."""
         return self._mode.native
 
     @property
@@ -338,32 +349,38 @@ class DataLoader:
         return self._mode.skipped
 
     def __len__(self) -> int:
-        return len(self._mode.loader) if isinstance(self._mode, Plain) else len(self.batch_sampler)
+        if isinstance(self._mode, Plain):
+            self._settle_plain(self._mode)
+            return len(self._mode.loader)
+        return len(self.batch_sampler)
 
     def set_epoch(self, epoch: int) -> None:
         """The next iteration is that of epoch `epoch`: for the crops and flips, and for a sampler that has
         set_epoch."""
         self._position.set_epoch(epoch)
-        if hasattr(self.sampler, "set_epoch"):
-            self.sampler.set_epoch(epoch)
+        choice = self._choice
+        if choice is not None and not choice.own and hasattr(choice.now.sampler, "set_epoch"):
+            choice.now.sampler.set_epoch(epoch)
 
     def __iter__(self) -> Iterator[Any]:
         mode, position, order = self._mode, self._position, self._order
         if isinstance(mode, Plain) or order is None:
             return self._iterate_plain()
         mode.check_unchanged()
-        resume = position.take_resume(len(self))
+        choice, samplers = self._settle()
+        choice.warn()
+        resume = position.take_resume(len(samplers.batch_sampler))
+        if choice.own and hasattr(samplers.sampler, "set_epoch"):
+            samplers.sampler.set_epoch(position.epoch)
         if resume is not None:
-            indices, first = self._resumed(resume)
+            indices, first = position.take_up(order, resume, self.batch_size, self.drop_last)
         else:
-            if self._own_sampler:
-                self.sampler.set_epoch(position.epoch)
             indices, first = order.draw(), 0
         self._watch.resume(mode.counters)
         if resume is not None and not indices[first * (self.batch_size or 1) :]:  # saved behind the last batch
             position.end(position.begin(first, order.tail))
             return iter(())
-        n_batches = -(-len(indices) // self.batch_size) if self.batch_size else len(self.batch_sampler)
+        n_batches = -(-len(indices) // self.batch_size) if self.batch_size else len(samplers.batch_sampler)
 
         def peek() -> list[int] | None:
             return order.peek() if position.resume is None else None
@@ -374,8 +391,24 @@ class DataLoader:
     def _iterate_plain(self) -> Iterator[Any]:
         mode = self._mode
         assert isinstance(mode, Plain)
+        self._settle_plain(mode)
         self._watch.resume(mode.counters)
         return Iteration(mode.batches(), mode, self._position.begin(0, None), self._position, self._watch, None)
+
+    def _settle(self) -> "tuple[_samplers.Choice, _samplers.Samplers]":
+        """The samplers of the ranks that there are now, in use."""
+        assert self._choice is not None and self._order is not None
+        samplers = self._choice.settle()
+        self._order.use(samplers.sampler, samplers.batch_sampler, self._choice.ranks)
+        self._mode.use(samplers.sampler)
+        return self._choice, samplers
+
+    def _settle_plain(self, mode: Plain) -> None:
+        if self._choice is not None:
+            sampler = self._choice.settle().sampler
+            mode.use(sampler)
+            if self._choice.own and hasattr(sampler, "set_epoch"):
+                sampler.set_epoch(self._position.epoch)
 
     # ---- state ----
 
@@ -387,26 +420,20 @@ class DataLoader:
         return self._position.state(self._order, self.batch_size, samples, self.seed)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The next iteration continues where `state` was saved. Another number of ranks may continue it (with
-        DistributedSampler): the remaining global sequence is the same."""
-        world = getattr(self.sampler, "num_replicas", None)
-        self._position.load(state, self.batch_size, len(self.dataset), self.seed, world)
-
-    def _resumed(self, state: dict[str, Any]) -> tuple[list[int], int]:
-        """The order of the epoch to continue, and how many of its batches were delivered."""
-        assert self._order is not None
-        position, saved = self._position, state["order"]
-        world, chain = saved.get("world"), list(state["chain"])
-        if not chain and world in (None, getattr(self.sampler, "num_replicas", None)):
-            return self._order.draw_again(saved), state["batch"]
-        position.chain = chain + [(world, state["batch"] * state["batch_size"] * world)]
-        if not isinstance(self._mode, Tiered):
-            return self._order.rest(saved["epoch"], position.chain), 0
-        self.sampler.epoch = saved["epoch"]
-        position.start = sum(samples for _, samples in position.chain)
-        left, ranks = max(0, len(self.dataset) - position.start), self.sampler.num_replicas
-        # How many; which ones, the native loader knows.
-        return list(range(left // ranks if self.sampler.drop_last else -(-left // ranks))), 0
+        """The next iteration continues where `state` was saved, or ValueError: why it cannot. Another number of ranks
+        continues with what is left of the epoch: each rank loads the state of any rank. What is random goes on with the
+        state's seed, unless this loader was given one."""
+        if isinstance(self._mode, Plain) or self._order is None:
+            raise NotImplementedError(f"there is no position to continue: {self.reason}")
+        order, saved = self._order, state.get("order") or {}
+        choice, _ = self._settle()
+        if saved.get("kind") == "distributed":
+            choice.adopt_seed(saved["seed"])
+            self._settle()
+        seed = self.seed if self._explicit_seed else None
+        self._position.load(state, order, self.batch_size, len(self.dataset), seed)
+        self.seed = state["seed"]
+        self._mode.reseed(self.seed)
 
     # ---- looking at it, ending it ----
 
@@ -428,7 +455,7 @@ class DataLoader:
             size = f"{len(self.dataset)} samples, {len(self)} batches of {self.batch_size}"
         except TypeError:
             size = f"batches of {self.batch_size}"
-        sampler, part = self.sampler, ""
-        if isinstance(sampler, DistributedSampler):
-            part = f", rank {sampler.rank} of {sampler.num_replicas}"
+        part = ""
+        if self._choice is not None and self._choice.ranks.world > 1:
+            part = f", rank {self._choice.ranks.rank} of {self._choice.ranks.world}"
         return f"<millrace.torch.DataLoader {size}{part}, epoch {self._position.epoch}, {self._mode.describe()}>"
