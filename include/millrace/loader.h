@@ -112,6 +112,8 @@ enum mr_loader_peers {
 
 struct mr_events; /* where the loader tells what it does; inside Millrace only */
 
+#define MR_LOADER_KEY_BYTES 32
+
 /* What to load and how. Always start from mr_loader_params_init, which sets `size` and the defaults. */
 struct mr_loader_params {
     /* sizeof(struct mr_loader_params) as the caller was compiled; set by init. Fields that an older, smaller struct
@@ -185,13 +187,20 @@ struct mr_loader_params {
      * (default): "auto" if the policy keeps samples, else none. Borrowed for open only. */
     const char *tiers;
     enum mr_loader_peers peers;
-    /* How ranks find each other, in open and close only; ctx is borrowed. NULL with more than one rank: what torchrun
-     * tells its processes, else MR_E_USAGE. */
+    /* How ranks find each other, in open and close only; ctx is borrowed. NULL with more than one rank: over TCP, by
+     * torchrun's variables and with a key (below), else MR_E_USAGE. */
     mr_loader_exchange_fn *exchange;
     void *exchange_ctx;
     /* last_epoch is the last one that is read, also where it is 0. Without this, a last_epoch of 0 is: not known, and
      * tiers look 64 epochs ahead. */
     bool epochs_known;
+    /* A secret of the job's ranks, the same on all of them: MR_LOADER_KEY_BYTES random bytes, or a file that holds them,
+     * a regular one of this user with mode 0600 or less. With it ranks prove to each other who they are
+     * (doc/internals/wire.md), and it is never sent. Needed for the exchange over TCP; without it a caller's `exchange`
+     * carries a secret for the rest. One of the two; borrowed for open only. Bytes on a command line or in the
+     * environment are no secret. */
+    const uint8_t *key;
+    const char *key_file;
 };
 /* Sets the defaults in the caller's struct, whatever its size. No errors. */
 void mr_loader_params_init_sized(struct mr_loader_params *p, size_t size);

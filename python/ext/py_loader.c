@@ -93,20 +93,25 @@ static int loader_init(PyObject *self_, PyObject *args, PyObject *kwargs)
                             "tiers",
                             "peers",
                             "last_epoch",
+                            "key",
+                            "key_file",
                             NULL};
     Loader *self = (Loader *)self_;
     struct mr_loader_params p;
     struct mr_preprocess_params preprocess;
     mr_loader_params_init(&p);
     const char *store = NULL, *order = "sequential", *policy = NULL, *peers = "auto";
-    PyObject *path = NULL, *dict = Py_None;
+    PyObject *path = NULL, *dict = Py_None, *key_file = NULL;
+    const char *key = NULL;
+    Py_ssize_t key_bytes = 0;
     unsigned long long seed = 0, epochs = 0;
     long long last_epoch = -1; /* the last one that is read; -1: not known */
     int drop_last = 0, direct = 0, drop_samples = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&I|$IIIpIzsKOIIzKppzsL:Loader", names, PyUnicode_FSConverter,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&I|$IIIpIzsKOIIzKppzsLz#O&:Loader", names, PyUnicode_FSConverter,
                                      &path, &p.batch_size, &p.threads, &p.lookahead, &p.spare, &drop_last, &p.flags,
                                      &store, &order, &seed, &dict, &p.order.rank, &p.order.world, &policy, &epochs,
-                                     &direct, &drop_samples, &p.tiers, &peers, &last_epoch))
+                                     &direct, &drop_samples, &p.tiers, &peers, &last_epoch, &key, &key_bytes,
+                                     PyUnicode_FSConverter, &key_file))
         return -1;
     int rc = -1;
     if (self->lock_made) {
@@ -127,6 +132,12 @@ static int loader_init(PyObject *self_, PyObject *args, PyObject *kwargs)
         p.policy = policy;
     if (take_peers(peers, &p) < 0)
         goto done;
+    if (key && key_bytes != MR_LOADER_KEY_BYTES) {
+        PyErr_Format(PyExc_ValueError, "a key has %d bytes, not %zd", MR_LOADER_KEY_BYTES, key_bytes);
+        goto done;
+    }
+    p.key = (const uint8_t *)key;
+    p.key_file = key_file ? PyBytes_AsString(key_file) : NULL;
     if (direct)
         p.flags |= MR_LOADER_DIRECT;
     if (take_mode(order, &p, state_of(self_)) < 0 || (dict != Py_None && take_preprocess(dict, seed, &preprocess) < 0))
@@ -135,6 +146,7 @@ static int loader_init(PyObject *self_, PyObject *args, PyObject *kwargs)
     rc = open_loader(self, &p);
 done:
     Py_DECREF(path);
+    Py_XDECREF(key_file);
     return rc;
 }
 

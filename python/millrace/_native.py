@@ -10,6 +10,7 @@ from torch.utils.data.distributed import DistributedSampler
 from . import _core, _device
 from ._delivery import Delivery
 from ._engine import Engine
+from ._key import job_key
 from ._mode import Mode, Plan
 from ._options import Options
 from ._sources import Source
@@ -246,7 +247,11 @@ class Tiered(Native):
     def _new_engine(self) -> Engine:
         if self._engines:
             raise RuntimeError("a loader with tiers has one iteration at a time")
-        return super()._new_engine()
+        self._core_options["key"] = job_key(self._sampler.rank, self._sampler.num_replicas)
+        try:
+            return super()._new_engine()
+        finally:
+            del self._core_options["key"]
 
     def _start(self, engine: Engine, plan: Plan, skip: int) -> None:
         engine.core.start_epoch(self._sampler.epoch, plan.start + skip * self._sampler.num_replicas)

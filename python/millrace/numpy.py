@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import _core, _pictures
+from ._key import job_key
 from ._sources import path_source
 
 __all__ = ["Batch", "Loader", "Samples"]
@@ -62,6 +63,8 @@ class Loader:
                  environment tells how they find each other)
     policy       which policy decides what is kept ("millrace"); peers: do nodes ask each other ("auto", "on", "off")
     epochs       how many epochs will be read, where it is known: tiers plan for them
+    key_file     with tiers and several ranks: a file of 32 random bytes, mode 0600, the same on all ranks, by which
+                 they recognise each other; not given: a key comes through the process group of torch.distributed
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class Loader:
         policy: str | None = None,
         peers: str = "auto",
         epochs: int | None = None,
+        key_file: "str | os.PathLike[str] | None" = None,
     ) -> None:
         if on_error not in ("raise", "skip"):
             raise ValueError(f"on_error is 'raise' or 'skip', not '{on_error}'")
@@ -115,6 +119,7 @@ class Loader:
             tiers=tiers,
             policy=policy,
             peers=peers,
+            **self._key(tiers or policy, rank, world, key_file),
             preprocess=_pictures.recipe(pictures),
         )
         self._epoch, self._batches, self._in_epoch = 0, 0, False
@@ -122,6 +127,12 @@ class Loader:
         self._resume = 0
         self._at_end = False  # the last batch of the running epoch was delivered
         self._turn = 0  # counts iterations: a new one ends those before
+
+    @staticmethod
+    def _key(tiered: str | None, rank: int, world: int, key_file: "str | os.PathLike[str] | None") -> dict[str, Any]:
+        if key_file is not None:
+            return {"key_file": key_file}
+        return {"key": job_key(rank, world) if tiered else None}
 
     @property
     def classes(self) -> list[str]:

@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define EPOCHS_ASSUMED 64u /* where the caller announces none: as the tiers assume */
 #define EXCHANGE_NS (60 * MR_NS_PER_S)
@@ -55,18 +56,47 @@ static int no_exchange(const struct mr_loader *l, struct mr_error *err)
            MR_E_USAGE;
 }
 
-/* What torchrun tells. */
-static int open_exchange(struct mr_loader *l, struct mr_error *err)
+static int no_key(const struct mr_loader *l, struct mr_error *err)
+{
+    mr_error_plain(err, MR_E_USAGE, "%u ranks with tiers have to find each other over TCP, which needs a key",
+                   l->p.order.world);
+    return mr_error_hint(err, "PyTorch: call torch.distributed.init_process_group before; numpy.Loader: key_file; C: "
+                              "mr_loader_params.key_file"),
+           MR_E_USAGE;
+}
+
+/* *key: NULL if none was given. */
+static int take_key(const struct mr_loader *l, uint8_t bytes[MR_LOADER_KEY_BYTES], const uint8_t **key,
+                    struct mr_error *err)
+{
+    *key = NULL;
+    if (l->p.order.world == 1 || (!l->p.key && !l->p.key_file))
+        return 0;
+    if (l->p.key && l->p.key_file)
+        return mr_error_plain(err, MR_E_USAGE, "there is a key and a key file; give one of them");
+    int rc = l->p.key_file ? mr_wire_key_read(l->p.key_file, bytes, err) : 0;
+    if (l->p.key)
+        memcpy(bytes, l->p.key, MR_LOADER_KEY_BYTES);
+    if (!rc)
+        *key = bytes;
+    return rc;
+}
+
+/* By torchrun's variables. */
+static int open_exchange(struct mr_loader *l, const uint8_t *key, struct mr_error *err)
 {
     struct mr_wire_tcp_params tcp;
     if (l->p.exchange || l->p.order.world == 1)
         return 0;
+    if (!key)
+        return no_key(l, err);
     if (!mr_wire_tcp_from_torchrun(&tcp))
         return no_exchange(l, err);
     if (tcp.rank != l->p.order.rank || tcp.world != l->p.order.world)
         return mr_error_plain(err, MR_E_USAGE,
                               "the order is for rank %u of %u, but the environment says this is rank %u of %u",
                               l->p.order.rank, l->p.order.world, tcp.rank, tcp.world);
+    tcp.key = key;
     tcp.timeout_ns = EXCHANGE_NS;
     int rc = mr_wire_tcp_open(&tcp, &l->tcp, err);
     if (rc)
@@ -107,8 +137,12 @@ static int agree(struct mr_loader *l, int code, struct mr_error *err)
 int mr_loader_open_tier(struct mr_loader *l, int code, struct mr_error *err)
 {
     struct mr_error own;
+    uint8_t bytes[MR_LOADER_KEY_BYTES];
+    const uint8_t *key;
     err = err ? err : &own;
-    int rc = open_exchange(l, code ? &own : err);
+    int rc = take_key(l, bytes, &key, code ? &own : err);
+    if (!rc)
+        rc = open_exchange(l, key, code ? &own : err);
     if (!rc)
         rc = agree(l, code, code ? &own : err);
     if (rc || code)
@@ -129,9 +163,11 @@ int mr_loader_open_tier(struct mr_loader *l, int code, struct mr_error *err)
                                .peers_optional = l->p.peers == MR_LOADER_PEERS_AUTO,
                                .events = l->p.events,
                                .exchange = l->p.exchange,
-                               .exchange_ctx = l->p.exchange_ctx};
+                               .exchange_ctx = l->p.exchange_ctx,
+                               .key = key};
     mr_loader_fill_order(l, &p.order);
     rc = mr_tier_open(&p, &l->tier, err);
+    explicit_bzero(bytes, sizeof bytes);
     return rc ? rc : open_sources(l, err);
 }
 

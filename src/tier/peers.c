@@ -24,6 +24,8 @@
 #define NEED_OLD_NS (200 * MR_NS_PER_MS)
 #define NEED_PEERS 8u
 
+#define LENGTH_MAX 65536u /* of what a node gives in an exchange of the wire */
+
 struct neighbour {
     struct mr_peers *p;
     uint64_t told;           /* to it; the wire's thread only */
@@ -258,7 +260,7 @@ static int announce(struct meeting *m, uint64_t mine, uint64_t *len, struct mr_e
     int rc = m->p->exchange(m->p->exchange_ctx, &mine, sizeof mine, m->lengths, err);
     *len = m->lengths[m->node->first_rank[0]];
     for (uint32_t n = 0; !rc && n < m->node->nodes; n++)
-        if (m->lengths[m->node->first_rank[n]] != *len)
+        if (m->lengths[m->node->first_rank[n]] != *len || *len > LENGTH_MAX)
             *len = 0;
     m->ended = rc || !*len;
     return rc;
@@ -325,6 +327,9 @@ static int open_wire(struct mr_peers *p, struct meeting *m, struct mr_error *err
                                .serve = serve,
                                .release = release,
                                .serve_ctx = p->x};
+    uint8_t secret[MR_WIRE_SECRET_BYTES];
+    mr_mac_derive(m->node->secret, "millrace wire", NULL, 0, secret);
+    w.secret = secret;
     mr_manifest_hash(mr_dataset_manifest(m->p->dataset), p->x->read_flags, w.data_set);
     int rc = choose_fault(p, w.rank, &w, err);
     if (rc)

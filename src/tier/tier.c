@@ -59,6 +59,7 @@ static bool leads(const struct mr_tier *t)
 /* ---- what the nodes have ---- */
 
 /* What a leader says of its node. */
+#define CAPACITY_MAX ((uint64_t)1 << 60) /* of a class */
 struct about {
     uint32_t classes;
     uint64_t capacity[MR_POLICY_CLASS_MAX];
@@ -124,6 +125,19 @@ static int look_at_node(struct mr_tier *t, struct about *me, struct mr_error *er
     return 0;
 }
 
+/* Another rank's numbers: within what the policies have room for, and small enough that their sums do not overflow. */
+static int check_about(const struct about *a, uint32_t node, struct mr_error *err)
+{
+    if (a->classes < 2 || a->classes > MR_ARRAY_LEN(a->capacity))
+        return mr_error_plain(err, MR_E_PEER, "node %u has %u storage classes; want 2 to %zu", node, a->classes,
+                              MR_ARRAY_LEN(a->capacity));
+    for (uint32_t c = 0; c < a->classes; c++)
+        if (a->capacity[c] > CAPACITY_MAX)
+            return mr_error_plain(err, MR_E_PEER, "node %u has %llu bytes in class %u; want at most %llu", node,
+                                  (unsigned long long)a->capacity[c], c, (unsigned long long)CAPACITY_MAX);
+    return 0;
+}
+
 static int gather_capacities(struct mr_tier *t, const struct about *me, struct mr_error *err)
 {
     struct about *all = calloc(t->node.nodes, sizeof(*all));
@@ -131,15 +145,18 @@ static int gather_capacities(struct mr_tier *t, const struct about *me, struct m
     if (!rc)
         rc = mr_tier_node_gather(&t->node, me, sizeof(*me), all, err);
     for (uint32_t n = 0; !rc && n < t->node.nodes; n++)
+        rc = check_about(&all[n], n, err);
+    for (uint32_t n = 0; !rc && n < t->node.nodes; n++)
         t->classes = MR_MAX(t->classes, all[n].classes);
     if (!rc) {
         t->capacity = calloc((size_t)t->node.nodes * t->classes, sizeof(*t->capacity));
         if (!t->capacity)
             rc = mr_error_set(err, -ENOMEM, "no memory for a job of %u nodes", t->node.nodes);
     }
+    uint64_t most = UINT64_MAX / ((uint64_t)t->node.nodes * MR_POLICY_CLASS_MAX); /* sums of them do not overflow */
     for (uint32_t n = 0; !rc && n < t->node.nodes; n++)
         for (uint32_t c = 0; c < t->classes; c++)
-            t->capacity[(size_t)n * t->classes + c] = all[n].capacity[c];
+            t->capacity[(size_t)n * t->classes + c] = MR_MIN(all[n].capacity[c], most);
     free(all);
     return rc;
 }
@@ -234,6 +251,7 @@ int mr_tier_open(const struct mr_tier_params *p, struct mr_tier **out, struct mr
     t->p = *p;
     t->p.order.samples = mr_dataset_count(p->dataset);
     int rc = open_all(t, err);
+    t->p.key = NULL; /* the caller's, of open only */
     if (rc)
         mr_tier_close(t, false);
     else

@@ -53,6 +53,8 @@ struct mr_tier_params {
     mr_tier_exchange_fn *exchange;
     void *exchange_ctx;
     struct mr_events *events; /* told of fills and copies to SSDs; or NULL */
+    const uint8_t *key;       /* 32 bytes that the job's ranks have in common and nobody else; NULL: the exchange is
+                                 trusted to carry one */
     uint32_t ranks_per_node;  /* 0: those of a machine; otherwise so many make a node, for tests */
 };
 int mr_tier_open(const struct mr_tier_params *p, struct mr_tier **out, struct mr_error *err);

@@ -2,13 +2,13 @@
  *
  *   leader                                          other ranks of the node
  *   socket, bind to a random name, listen
- *   ------------------ exchange: name and secret of every leader ------------------
+ *   ------------------ exchange: the name of every leader's socket ------------------
  *   accept: same user? the secret?           <----- connect: same user? send the secret and the rank
  *   send the descriptor                      -----> map it
  *   ------------------ exchange: did it work everywhere? ------------------
  *
- * Names of abstract sockets can be seen by everybody on the machine, so a name lets nobody in; the secret, which only
- * travels by the job's own exchange, and the user do. Waits look every 100 ms whether the other process lives. */
+ * Names of abstract sockets can be seen by everybody on the machine, so a name lets nobody in; the secret
+ * and the user do. Waits look every 100 ms whether the other process lives. */
 #include "tier/tier_node.h"
 #include "base/clock.h"
 #include "base/common.h"
@@ -24,7 +24,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define SECRET_BYTES 32u
 #define NAME_BYTES 16u
 #define TIMEOUT_NS (30 * MR_NS_PER_S)
 #define LOOK_MS 100
@@ -66,6 +65,8 @@ static int tell_failures(const struct mr_tier_node *n, int code, const int32_t *
         *err = rc == 0 ? all[first] : (struct mr_error){.message = "it failed"};
         err->message[sizeof err->message - 1] = err->context[sizeof err->context - 1] = '\0';
         err->hint[sizeof err->hint - 1] = '\0';
+        if (!*err->message)
+            snprintf(err->message, sizeof err->message, "it failed without a reason");
         err->code = codes[first];
         mr_error_context(err, "rank %u", first);
     }
@@ -81,8 +82,10 @@ int mr_tier_node_agree(const struct mr_tier_node *n, int code, struct mr_error *
         return mr_error_set(err, -ENOMEM, "cannot ask the other ranks");
     int rc = exchange(n, &mine, sizeof mine, codes, code == 0 ? err : &why);
     bool failed = false;
-    for (uint32_t r = 0; rc == 0 && r < n->world; r++)
+    for (uint32_t r = 0; rc == 0 && r < n->world; r++) {
+        codes[r] = codes[r] > 0 ? MR_E_INTERNAL : codes[r]; /* another's word: a code is negative */
         failed = failed || codes[r] != 0;
+    }
     if (failed)
         rc = tell_failures(n, mine, codes, err);
     else if (rc == 0 || code != 0) /* an exchange that failed says so, unless there is a failure of our own */
@@ -113,6 +116,7 @@ struct where {
 struct about {
     struct where where;
     struct mr_process_id process;
+    uint8_t nonce[MR_MAC_BYTES]; /* rank 0's counts */
 };
 
 static uint64_t name_space(const char *path)
@@ -138,6 +142,16 @@ static struct about about_this(const struct mr_tier_params *p)
     a.where.forced = p->ranks_per_node ? 1 + p->order.rank / p->ranks_per_node : 0;
     a.process = mr_process_self();
     return a;
+}
+
+/* Without a key what rank 0 drew is the secret, as secret as the exchange. With one it never travels: the nonce only
+ * makes it this opening's. */
+static void make_secret(struct mr_tier_node *n, const uint8_t *key, const uint8_t nonce[MR_MAC_BYTES])
+{
+    if (key)
+        mr_mac_derive(key, "millrace tiers", nonce, MR_MAC_BYTES, n->secret);
+    else
+        memcpy(n->secret, nonce, MR_MAC_BYTES);
 }
 
 static int not_in_a_row(uint32_t a, uint32_t between, uint32_t b, struct mr_error *err)
@@ -181,10 +195,14 @@ int mr_tier_node_find(const struct mr_tier_params *p, struct mr_tier_node *out, 
     int rc = 0;
     if (!all || !n.first_rank || !n.process)
         rc = mr_error_set(err, -ENOMEM, "cannot find the nodes of %u ranks", n.world);
+    if (rc == 0 && getrandom(mine.nonce, sizeof mine.nonce, 0) != sizeof mine.nonce)
+        rc = mr_error_set(err, -errno, "cannot draw a secret");
     if (rc == 0)
         rc = exchange(&n, &mine, sizeof mine, all, err);
     if (rc == 0)
         rc = number_nodes(&n, all, err);
+    if (rc == 0)
+        make_secret(&n, p->key, all[0].nonce);
     free(all);
     if (rc != 0) {
         mr_tier_node_done(&n);
@@ -206,12 +224,18 @@ void mr_tier_node_done(struct mr_tier_node *n)
 
 struct door {
     int32_t code; /* the leader could not make its segment or its socket */
-    uint8_t name[NAME_BYTES], secret[SECRET_BYTES];
+    uint8_t name[NAME_BYTES];
 };
 struct knock {
-    uint8_t secret[SECRET_BYTES];
+    uint8_t secret[MR_MAC_BYTES];
     uint32_t local_rank;
 };
+
+/* What opens this door: the name and the job's secret, hashed. */
+static void secret_of(const struct mr_tier_node *n, const struct door *d, uint8_t out[MR_MAC_BYTES])
+{
+    mr_mac_derive(n->secret, "millrace door", d->name, sizeof d->name, out);
+}
 
 static struct sockaddr_un address_of(const struct door *d, socklen_t *len)
 {
@@ -230,9 +254,8 @@ static struct sockaddr_un address_of(const struct door *d, socklen_t *len)
 
 static int open_door(const struct mr_tier_node *n, struct door *d, int *out, struct mr_error *err)
 {
-    if (getrandom(d->name, sizeof d->name, 0) != sizeof d->name ||
-        getrandom(d->secret, sizeof d->secret, 0) != sizeof d->secret)
-        return mr_error_set(err, -errno, "cannot draw a secret");
+    if (getrandom(d->name, sizeof d->name, 0) != sizeof d->name)
+        return mr_error_set(err, -errno, "cannot draw a name for a socket");
     if (n->local_ranks == 1)
         return 0;
     socklen_t len;
@@ -253,14 +276,6 @@ static bool same_user(int fd)
     struct ucred who;
     socklen_t len = sizeof who;
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) == 0 && who.uid == geteuid();
-}
-
-static bool same_secret(const uint8_t *a, const uint8_t *b)
-{
-    unsigned differ = 0;
-    for (unsigned k = 0; k < SECRET_BYTES; k++)
-        differ |= a[k] ^ b[k];
-    return differ == 0;
 }
 
 static int send_descriptor(int to, int fd)
@@ -320,12 +335,12 @@ static int wait_readable(int fd, uint64_t end, const struct mr_process_id *p, co
 }
 
 /* One that has come: gives it the descriptor if it may have it. True: it is a rank of ours that had none. */
-static bool serve(int fd, const struct door *d, int segment, bool *served, uint32_t local_ranks)
+static bool serve(int fd, const uint8_t secret[MR_MAC_BYTES], int segment, bool *served, uint32_t local_ranks)
 {
     struct knock k;
     struct pollfd w = {.fd = fd, .events = POLLIN};
     if (!same_user(fd) || poll(&w, 1, 1000) != 1 || recv(fd, &k, sizeof k, MSG_DONTWAIT) != sizeof k ||
-        !same_secret(k.secret, d->secret) || k.local_rank >= local_ranks || served[k.local_rank])
+        !mr_mac_same(k.secret, secret) || k.local_rank >= local_ranks || served[k.local_rank])
         return false;
     if (send_descriptor(fd, segment) != 0)
         return false;
@@ -339,6 +354,8 @@ static int serve_all(const struct mr_tier_node *n, int door, const struct door *
     bool *served = calloc(n->local_ranks, sizeof(*served));
     uint64_t end = mr_now_ns() + TIMEOUT_NS;
     uint32_t left = 0, who = 0;
+    uint8_t secret[MR_MAC_BYTES];
+    secret_of(n, &all[n->rank], secret);
     int rc = served ? 0 : mr_error_set(err, -ENOMEM, "cannot hand over the node's memory");
     for (uint32_t k = 0; served && k < n->local_ranks; k++) {
         served[k] = k == 0 || all[n->rank + k].code != 0;
@@ -354,7 +371,7 @@ static int serve_all(const struct mr_tier_node *n, int door, const struct door *
                                 n->local_ranks);
         int fd = rc == 0 ? accept4(door, NULL, NULL, SOCK_CLOEXEC) : -1;
         if (fd >= 0) {
-            left -= serve(fd, &all[n->rank], segment, served, n->local_ranks);
+            left -= serve(fd, secret, segment, served, n->local_ranks);
             close(fd);
         }
     }
@@ -369,7 +386,7 @@ static int ask(const struct mr_tier_node *n, const struct door *d, struct mr_seg
     struct knock k = {.local_rank = n->local_rank};
     socklen_t len;
     struct sockaddr_un a = address_of(d, &len);
-    memcpy(k.secret, d->secret, sizeof k.secret);
+    secret_of(n, d, k.secret);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), got;
     if (fd < 0 || connect(fd, (struct sockaddr *)&a, len) != 0) {
         got = -errno;

@@ -7,6 +7,7 @@
 #ifndef MR_TIER_TIER_NODE_H
 #define MR_TIER_TIER_NODE_H
 
+#include "base/mac.h"
 #include "base/process.h"
 #include "tier/tier.h"
 
@@ -18,6 +19,7 @@ struct mr_tier_node {
     struct mr_process_id *process;    /* of each rank; of this node's only they mean something */
     mr_tier_exchange_fn *exchange;
     void *exchange_ctx;
+    uint8_t secret[MR_MAC_BYTES]; /* of this job's tiers; what needs a key of its own derives it from this one */
 };
 /* Errors: MR_E_CONFIG when the ranks of a node do not follow each other, what exchange returned, -ENOMEM. */
 int mr_tier_node_find(const struct mr_tier_params *p, struct mr_tier_node *out, struct mr_error *err);

@@ -72,7 +72,8 @@ static int open_transport(struct mr_wire *w, struct mr_error *err)
         .events = mr_wire_engine_events,
     };
     tp.events.ctx = w;
-    int rc = mr_wire_module_load(&tp, &w->transport, err);
+    int rc = w->p.transport ? w->p.transport(MR_WIRE_TRANSPORT_ABI, &tp, &w->transport, err)
+                            : mr_wire_module_load(&tp, &w->transport, err);
     if (rc)
         return rc;
     if (w->p.fault) {

@@ -31,6 +31,8 @@
 #include <stdint.h>
 
 struct mr_comm;
+struct mr_wire_transport;
+struct mr_wire_transport_params;
 struct mr_wire;
 struct mr_wire_fault;
 struct mr_wire_tcp;
@@ -75,13 +77,13 @@ typedef void mr_wire_release_fn(void *ctx, void *pin);
 typedef int mr_wire_exchange_fn(void *ctx, const void *mine, size_t len, void *all, struct mr_error *err);
 /* Over TCP, for torchrun and whatever else tells each process an address, a port, its rank and how many there are: ctx
  * is a struct mr_wire_tcp. Rank 0 listens on `host` only, on the first free of the 16 ports after `port` (the port
- * itself is torchrun's), until all have come. `key` (may be NULL) must be the same everywhere; a connection without it
- * is dropped. Errors: MR_E_TIMEOUT, MR_E_USAGE, -errno. */
+ * itself is torchrun's), until all have come. `key` must be the same everywhere; each connection proves in both
+ * directions that its end has it (wire_greet.h), and a stranger's is dropped. Errors: MR_E_TIMEOUT, MR_E_USAGE, -errno. */
 struct mr_wire_tcp_params {
     const char *host;
     uint16_t port;
     uint32_t rank, world;
-    const uint8_t *key; /* MR_WIRE_SECRET_BYTES, or NULL */
+    const uint8_t *key; /* MR_WIRE_SECRET_BYTES; copied */
     uint64_t timeout_ns;
 };
 int mr_wire_tcp_open(const struct mr_wire_tcp_params *p, struct mr_wire_tcp **out, struct mr_error *err);
@@ -90,6 +92,10 @@ void mr_wire_tcp_close(struct mr_wire_tcp *t); /* accepts NULL; may be closed as
 /* Fills p from MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE (host points into the environment); false if one is
  * missing or no number. For one wire per rank: with several ranks per node the caller maps them to nodes first. */
 bool mr_wire_tcp_from_torchrun(struct mr_wire_tcp_params *p);
+
+/* A key that a user names: a file of MR_WIRE_SECRET_BYTES bytes, a regular one (no link) of this user that nobody else
+ * may read or write. Errors: MR_E_USAGE (another length, owner or mode, no regular file), -errno. */
+int mr_wire_key_read(const char *path, uint8_t key[MR_WIRE_SECRET_BYTES], struct mr_error *err);
 
 struct mr_wire_params {
     uint32_t rank, world; /* of nodes */
@@ -110,6 +116,9 @@ struct mr_wire_params {
     const char *devices;         /* network interfaces, "eth0,ib0"; NULL: all the transport finds */
     const char *transports;      /* as UCX_TLS: "tcp", "rc,tcp"; NULL: what UCX_TLS says, else all */
     struct mr_wire_fault *fault; /* tests: injects a fault; see wire_fault.h */
+    /* Tests: instead of the module. */
+    int (*transport)(uint32_t abi, const struct mr_wire_transport_params *p, struct mr_wire_transport **out,
+                     struct mr_error *err);
 };
 
 /* Collective: all nodes call it. Loads the transport module (millrace_wire_ucx.so), exchanges addresses and secret,
@@ -136,7 +145,7 @@ bool mr_wire_peer_is_up(const struct mr_wire *w, uint32_t peer);
 struct mr_wire_stats {
     uint64_t requests, ended[MR_WIRE_STATUSES], bytes_in; /* asked by this node */
     uint64_t served, bytes_out;                           /* asked of this node */
-    uint64_t strangers;                                   /* messages without the secret or the token, dropped */
+    uint64_t strangers;                                   /* messages of nobody's: no proof, no token; dropped */
     uint64_t timeouts;                                    /* times a peer was found silent */
     uint64_t wakeups;                                     /* of the progress thread */
 };

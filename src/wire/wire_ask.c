@@ -129,8 +129,8 @@ static void send_one(struct mr_wire *w, struct peer *p, uint32_t i)
 void mr_wire_ask_send(struct mr_wire *w, uint32_t peer)
 {
     struct peer *p = &w->peer[peer];
-    while (p->queue_head != MR_WIRE_NONE && p->established && p->credits > 0 && !p->doomed &&
-           mr_wire_peer_state(w, peer) == PEER_READY)
+    while (p->queue_head != MR_WIRE_NONE && p->established && !(p->wants & WANT_PROOF) && p->credits > 0 &&
+           !p->doomed && mr_wire_peer_state(w, peer) == PEER_READY)
         send_one(w, p, p->queue_head);
 }
 

@@ -17,21 +17,20 @@
 
 /* ---- events of the transport (W9) ---- */
 
-static enum mr_wire_arrival on_arrived(void *ctx, const uint8_t *header, size_t header_len, size_t len, void **dst,
-                                       uint64_t *tag)
+static enum mr_wire_arrival on_arrived(void *ctx, struct mr_wire_from *from, const uint8_t *header, size_t header_len,
+                                       size_t len, void **dst, uint64_t *tag)
 {
     struct mr_wire *w = ctx;
-    struct mr_wire_hello h;
     struct mr_wire_message m;
     if (w->closing)
         return MR_WIRE_DROP;
-    if (mr_wire_hello_decode(header, header_len, &h))
-        return mr_wire_peer_hello(w, &h, tag);
+    if (mr_greet_kind(header, header_len))
+        return mr_wire_peer_greeting(w, from, header, header_len, tag);
     if (!mr_wire_message_decode(header, header_len, &m)) {
         mr_wire_count(w, COUNT_STRANGERS, 1);
         return MR_WIRE_STRANGER;
     }
-    uint32_t peer = mr_wire_peer_of(w, &m);
+    uint32_t peer = mr_wire_peer_of(w, from, &m);
     if (peer == MR_WIRE_NONE)
         return MR_WIRE_STRANGER;
     if (mr_wire_peer_state(w, peer) == PEER_GONE)

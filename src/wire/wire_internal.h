@@ -12,7 +12,7 @@
  * stays. W8  Entries in use <= grant * (world - 1) + sends: a peer that asks for more than it was granted is cut off.
  *   W9  Event handlers call no operation of the transport: they leave marks, the loop acts.
  *   W10 In a forked child nothing is touched: the thread is not there, and UCX's descriptors are the parent's.
- *   W11 Of two nodes the one with the lower rank connects first; the other does so once it has a HELLO. UCX 1.13 aborts
+ *   W11 Of two nodes the one with the lower rank connects first; the other never does. UCX 1.13 aborts
  * the process, seldom, when two nodes connect to each other over TCP at the same moment. Lock: one mutex, for the free
  * stack, the ring and the sleeping flag; nothing is called with it held. */
 #ifndef MR_WIRE_INTERNAL_H
@@ -50,14 +50,16 @@ struct slot {
 };
 
 enum peer_state { PEER_NEW, PEER_GREETING, PEER_READY, PEER_SILENT, PEER_GONE };
-enum { WANT_HELLO = 1, WANT_WELCOME = 2, WANT_REFUSE = 4, WANT_PING = 8, WANT_PONG = 16 };
+enum { WANT_HELLO = 1, WANT_PROOF = 2, WANT_PING = 4, WANT_PONG = 8 };
 struct peer {
     _Atomic int state;
     bool connected, established, on_work, control_lent;
     unsigned wants;
-    const char *doomed; /* why it must go; set by events, acted upon by the loop (W9) */
-    uint64_t token_in;  /* it must show this to us */
-    uint64_t token_out; /* we must show this to it */
+    const char *doomed;    /* why it must go; set by events, acted upon by the loop (W9) */
+    uint64_t token_in;     /* it must show this to us */
+    uint64_t token_out;    /* we must show this to it */
+    struct mr_greet greet; /* where this node is the initiator */
+    uint8_t proof[MR_GREET_PROOF_BYTES];
     uint32_t window, credits;
     uint32_t queue_head, queue_tail;
     uint32_t asked;   /* its requests that have no reply yet */
@@ -65,7 +67,7 @@ struct peer {
     uint32_t receiving;
     uint64_t heard_ns, silent_ns, ping_ns, gone_ns;
     uint64_t moved_ns; /* a transfer with it began or ended */
-    uint8_t control[MR_WIRE_HELLO_BYTES];
+    uint8_t control[MR_GREET_HELLO_BYTES];
 };
 
 struct entry { /* a request of a peer */
@@ -165,8 +167,9 @@ void mr_wire_peer_doom(struct mr_wire *w, uint32_t peer, const char *why);
 void mr_wire_peer_greet_some(struct mr_wire *w); /* unasked, a few at a time */
 void mr_wire_peer_silent(struct mr_wire *w, uint32_t peer);
 void mr_wire_peer_check(struct mr_wire *w); /* silence, stalls, pings */
-enum mr_wire_arrival mr_wire_peer_hello(struct mr_wire *w, const struct mr_wire_hello *h, uint64_t *tag);
+enum mr_wire_arrival mr_wire_peer_greeting(struct mr_wire *w, struct mr_wire_from *from, const uint8_t *bytes,
+                                           size_t len, uint64_t *tag);
 /* The peer a message comes from, MR_WIRE_NONE if its token is not right; notes that it was heard of. */
-uint32_t mr_wire_peer_of(struct mr_wire *w, const struct mr_wire_message *m);
+uint32_t mr_wire_peer_of(struct mr_wire *w, const struct mr_wire_from *from, const struct mr_wire_message *m);
 
 #endif

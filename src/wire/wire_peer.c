@@ -1,10 +1,10 @@
 /* Who is there: greeting, recognising, finding silent, cutting off. Progress thread only.
  *
- * Greeting. The first request to a peer connects and sends HELLO with version, data set and secret; the peer, which
- * knows our address from the launcher, connects back to that address and answers WELCOME. Each carries a random token
- * that the other must show in every later message, because a message of the transport does not tell who sent it. A
- * HELLO without the secret and a message without its token are a stranger's: dropped, counted, disconnected, not
- * answered. */
+ * Greeting (wire_greet.h). Of two nodes the one with the lower rank connects and is the initiator (W11); the other
+ * answers over the same connection, which becomes its peer's when the proof is right. From the connection's key both
+ * take a token for each direction, which every later message must show, because a message of the transport does not name
+ * its sender. A greeting that does not lead there and a message without its token are a stranger's: dropped, counted,
+ * disconnected. */
 #include "wire/wire_internal.h"
 #include "base/common.h"
 
@@ -52,7 +52,7 @@ static bool is_first(const struct mr_wire *w, uint32_t peer) /* W11 */
 bool mr_wire_peer_connect(struct mr_wire *w, uint32_t peer)
 {
     struct peer *p = &w->peer[peer];
-    assert(p->connected || is_first(w, peer) || p->heard_ns); /* W11 */
+    assert(p->connected || is_first(w, peer)); /* W11 */
     if (!p->connected)
         p->connected = w->transport->ops->connect(w->transport, peer, w->addresses + peer * w->address_bytes,
                                                   w->address_bytes) == 0;
@@ -62,15 +62,6 @@ bool mr_wire_peer_connect(struct mr_wire *w, uint32_t peer)
 }
 
 /* ---- hellos ---- */
-
-/* Takes as long for a wrong secret as for the right one. */
-static bool same_secret(const uint8_t *a, const uint8_t *b)
-{
-    uint8_t different = 0;
-    for (unsigned i = 0; i < MR_WIRE_SECRET_BYTES; i++)
-        different |= a[i] ^ b[i];
-    return different == 0;
-}
 
 static void heard(struct mr_wire *w, uint32_t peer)
 {
@@ -82,46 +73,89 @@ static void heard(struct mr_wire *w, uint32_t peer)
     mr_wire_peer_work(w, peer);
 }
 
-static void establish(struct mr_wire *w, uint32_t peer, const struct mr_wire_hello *h)
+static struct mr_greet_self self_of(const struct mr_wire *w)
 {
-    struct peer *p = &w->peer[peer];
-    if (!p->established) {
-        p->established = true;
-        p->window = p->credits = MR_MIN(w->p.window, h->window);
-        set_state(w, peer, PEER_READY);
-    }
-    p->token_out = h->token;
+    struct mr_greet_self self = {
+        .key = w->secret, .use = MR_GREET_WIRE, .rank = w->p.rank, .world = w->p.world, .window = w->grant};
+    memcpy(self.data_set, w->p.data_set, sizeof self.data_set);
+    return self;
 }
 
-enum mr_wire_arrival mr_wire_peer_hello(struct mr_wire *w, const struct mr_wire_hello *h, uint64_t *tag)
+static void establish(struct mr_wire *w, uint32_t peer, const struct mr_greet *g)
 {
-    if (!same_secret(h->secret, w->secret) || h->rank >= w->p.world || h->rank == w->p.rank) {
+    struct peer *p = &w->peer[peer];
+    uint64_t from_initiator = mr_load_le64(g->session), from_responder = mr_load_le64(g->session + 8);
+    if (!p->established) {
+        p->established = true;
+        p->window = p->credits = MR_MIN(w->p.window, g->window);
+        p->token_in = is_first(w, peer) ? from_responder : from_initiator;
+        p->token_out = is_first(w, peer) ? from_initiator : from_responder;
+        set_state(w, peer, PEER_READY);
+    }
+    heard(w, peer);
+    mr_wire_peer_work(w, peer);
+}
+
+static enum mr_wire_arrival stranger(struct mr_wire *w)
+{
+    mr_wire_count(w, COUNT_STRANGERS, 1);
+    return MR_WIRE_STRANGER;
+}
+
+/* Of the connection that this node has made to the peer. */
+static enum mr_wire_arrival challenged(struct mr_wire *w, uint32_t peer, const uint8_t *bytes, size_t len)
+{
+    struct peer *p = &w->peer[peer];
+    struct mr_greet_self self = self_of(w);
+    if (!is_first(w, peer) || mr_wire_peer_state(w, peer) == PEER_GONE)
+        return MR_WIRE_DROP;
+    if (!mr_greet_prove(&self, &p->greet, bytes, len, p->proof)) {
         mr_wire_count(w, COUNT_STRANGERS, 1);
-        return MR_WIRE_STRANGER;
-    }
-    if (mr_wire_peer_state(w, h->rank) == PEER_GONE)
-        return MR_WIRE_DROP;
-    heard(w, h->rank);
-    *tag = h->rank;
-    if (h->kind == MR_WIRE_REFUSE) {
-        mr_wire_peer_doom(w, h->rank, "it is of another version or has another data set");
+        mr_wire_peer_doom(w, peer, "it does not have the job's secret");
         return MR_WIRE_DROP;
     }
-    if (h->version != MR_WIRE_VERSION || h->world != w->p.world || h->window == 0 ||
-        memcmp(h->data_set, w->p.data_set, sizeof(h->data_set)) != 0) {
-        want(w, h->rank, WANT_REFUSE);
-        return MR_WIRE_PEER;
+    want(w, peer, WANT_PROOF);
+    establish(w, peer, &p->greet);
+    return MR_WIRE_DROP;
+}
+
+/* From somebody who has connected to this node. */
+static enum mr_wire_arrival greeted(struct mr_wire *w, struct mr_wire_from *from, const uint8_t *bytes, size_t len,
+                                    uint64_t *tag)
+{
+    struct mr_greet_self self = self_of(w);
+    struct mr_greet *g = from->greet;
+    if (mr_greet_kind(bytes, len) == MR_GREET_HELLO) {
+        if (!mr_greet_answer(&self, g, bytes, len, from->answer))
+            return stranger(w);
+        from->answer_len = MR_GREET_CHALLENGE_BYTES;
+        return MR_WIRE_ANSWER;
     }
-    establish(w, h->rank, h);
-    if (h->kind == MR_WIRE_HELLO)
-        want(w, h->rank, WANT_WELCOME);
-    mr_wire_peer_work(w, h->rank);
+    if (!mr_greet_accept(&self, g, bytes, len) || is_first(w, g->peer) || w->peer[g->peer].established ||
+        mr_wire_peer_state(w, g->peer) == PEER_GONE)
+        return stranger(w);
+    w->peer[g->peer].connected = true;
+    establish(w, g->peer, g);
+    *tag = g->peer;
     return MR_WIRE_PEER;
 }
 
-uint32_t mr_wire_peer_of(struct mr_wire *w, const struct mr_wire_message *m)
+enum mr_wire_arrival mr_wire_peer_greeting(struct mr_wire *w, struct mr_wire_from *from, const uint8_t *bytes,
+                                           size_t len, uint64_t *tag)
 {
-    if (m->rank >= w->p.world || m->rank == w->p.rank || m->token != w->peer[m->rank].token_in) {
+    if (from->greet)
+        return greeted(w, from, bytes, len, tag);
+    if (from->peer == MR_WIRE_NOBODY)
+        return stranger(w);
+    /* A proof that comes twice says nothing new. */
+    return mr_greet_kind(bytes, len) == MR_GREET_CHALLENGE ? challenged(w, from->peer, bytes, len) : MR_WIRE_DROP;
+}
+
+uint32_t mr_wire_peer_of(struct mr_wire *w, const struct mr_wire_from *from, const struct mr_wire_message *m)
+{
+    if (m->rank >= w->p.world || m->rank == w->p.rank || !w->peer[m->rank].established ||
+        m->token != w->peer[m->rank].token_in || (from->peer != MR_WIRE_NOBODY && from->peer != m->rank) ||
+        from->greet) {
         mr_wire_count(w, COUNT_STRANGERS, 1);
         return MR_WIRE_NONE;
     }
@@ -140,30 +174,25 @@ static size_t next_control(struct mr_wire *w, uint32_t peer)
     static const struct {
         unsigned want;
         uint8_t kind;
-    } rows[] = {{WANT_REFUSE, MR_WIRE_REFUSE},
-                {WANT_WELCOME, MR_WIRE_WELCOME},
-                {WANT_HELLO, MR_WIRE_HELLO},
-                {WANT_PING, MR_WIRE_PING},
-                {WANT_PONG, MR_WIRE_PONG}};
+    } rows[] = {{WANT_PING, MR_WIRE_PING}, {WANT_PONG, MR_WIRE_PONG}};
+    struct mr_greet_self self = self_of(w);
+    unsigned greeting = p->wants & (WANT_HELLO | WANT_PROOF);
+    p->wants &= ~greeting;
+    if (greeting & WANT_PROOF) { /* it is later than a HELLO */
+        memcpy(p->control, p->proof, sizeof p->proof);
+        return sizeof p->proof;
+    }
+    if (greeting && mr_greet_begin(&self, &p->greet, peer, p->control))
+        return MR_GREET_HELLO_BYTES;
+    if (greeting)
+        mr_wire_peer_doom(w, peer, "there is no randomness to greet it with");
     for (unsigned i = 0; i < MR_ARRAY_LEN(rows); i++) {
         if (!(p->wants & rows[i].want))
             continue;
         p->wants &= ~rows[i].want;
-        if (rows[i].kind >= MR_WIRE_PING) {
-            struct mr_wire_message m = {.kind = rows[i].kind, .rank = w->p.rank, .token = p->token_out};
-            mr_wire_message_encode(&m, p->control);
-            return MR_WIRE_MESSAGE_BYTES;
-        }
-        struct mr_wire_hello h = {.kind = rows[i].kind,
-                                  .version = MR_WIRE_VERSION,
-                                  .rank = w->p.rank,
-                                  .world = w->p.world,
-                                  .window = w->grant,
-                                  .token = p->token_in};
-        memcpy(h.data_set, w->p.data_set, sizeof(h.data_set));
-        memcpy(h.secret, w->secret, sizeof(h.secret));
-        mr_wire_hello_encode(&h, p->control);
-        return MR_WIRE_HELLO_BYTES;
+        struct mr_wire_message m = {.kind = rows[i].kind, .rank = w->p.rank, .token = p->token_out};
+        mr_wire_message_encode(&m, p->control);
+        return MR_WIRE_MESSAGE_BYTES;
     }
     return 0;
 }

@@ -13,29 +13,41 @@
 #ifndef MR_WIRE_TRANSPORT_H
 #define MR_WIRE_TRANSPORT_H
 
+#include "wire/wire_greet.h"
+
 #include <millrace/error.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define MR_WIRE_TRANSPORT_ABI 1
+#define MR_WIRE_TRANSPORT_ABI 2
 #define MR_WIRE_MODULE_SYMBOL "mr_wire_module_open"
 #define MR_WIRE_HEADER_MAX 128
 #define MR_WIRE_ADDRESS_MAX 65536
+#define MR_WIRE_NOBODY UINT32_MAX
 
 struct mr_wire_transport;
 
 enum mr_wire_arrival {
     MR_WIRE_DROP,    /* the message needs no bytes, or they are not wanted */
     MR_WIRE_TAKE,    /* put its `len` bytes into *dst; received(*tag) follows */
+    MR_WIRE_ANSWER,  /* send the answer back over the connection it came over; no bytes */
     MR_WIRE_PEER,    /* it has greeted rightly: the connection it came over is that of peer *tag; no bytes */
     MR_WIRE_STRANGER /* drop it, and the connection it came over */
 };
 
+/* The connection that a message came over. */
+struct mr_wire_from {
+    uint32_t peer;          /* whose it is; MR_WIRE_NOBODY: nobody's yet, or the message does not name it */
+    struct mr_greet *greet; /* of nobody's: the greeting over it, all zero when it begins; else NULL */
+    uint8_t *answer;        /* where greet is: room for MR_WIRE_HEADER_MAX bytes of an answer */
+    size_t answer_len;
+};
+
 struct mr_wire_events {
     void *ctx;
-    enum mr_wire_arrival (*arrived)(void *ctx, const uint8_t *header, size_t header_len, size_t len, void **dst,
-                                    uint64_t *tag);
+    enum mr_wire_arrival (*arrived)(void *ctx, struct mr_wire_from *from, const uint8_t *header, size_t header_len,
+                                    size_t len, void **dst, uint64_t *tag);
     void (*received)(void *ctx, uint64_t tag, bool ok);
     void (*sent)(void *ctx, uint64_t tag, bool ok);
     void (*failed)(void *ctx, uint32_t peer, const char *why); /* its connection broke */

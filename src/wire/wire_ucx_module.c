@@ -37,19 +37,22 @@
 #define ROUNDS 64u            /* of progress before the caller looks at its own work again */
 #define LISTENERS_MAX 8u
 #define KNOCKS_MAX 64u
-#define UNKNOWN_MAX 256u /* connections that have not greeted; more are refused */
+#define UNKNOWN_MAX 256u /* connections that have not greeted; where there are more the oldest goes */
 #define GREET_BY_NS (5 * MR_NS_PER_S)
-#define NOBODY UINT32_MAX
 
 struct ucx;
 struct link { /* a connection, of a peer or of somebody who has not greeted yet */
     struct ucx *owner;
     struct link *next;
     ucp_ep_h h;
-    uint32_t peer; /* NOBODY until it has greeted */
+    uint32_t peer; /* MR_WIRE_NOBODY until it has greeted */
     bool failed, told;
     ucs_status_t why;
-    uint64_t until_ns; /* NOBODY: greet by then; closed: the struct may be used again then */
+    uint64_t until_ns; /* MR_WIRE_NOBODY: greet by then; closed: the struct may be used again then */
+    struct mr_greet greet;
+    uint8_t answer[MR_WIRE_HEADER_MAX]; /* to a greeting; sent by progress() */
+    size_t answer_len;
+    bool answer_lent; /* to UCX */
 };
 struct ucx {
     struct mr_wire_transport base;
@@ -62,6 +65,7 @@ struct ucx {
     uint32_t world;
     uint32_t failures; /* links with failed && !told */
     uint32_t unknown;  /* links of nobody */
+    uint32_t answers;  /* that wait to be sent */
     uint64_t busy;
     struct link *links;
     ucp_conn_request_h knock[KNOCKS_MAX];
@@ -141,7 +145,7 @@ static void on_ep_error(void *arg, ucp_ep_h h, ucs_status_t status)
 static void on_knock(ucp_conn_request_h request, void *arg)
 {
     struct ucx *u = arg;
-    if (u->knocks < KNOCKS_MAX && u->unknown + u->knocks < UNKNOWN_MAX)
+    if (u->knocks < KNOCKS_MAX)
         u->knock[u->knocks++] = request;
     else
         ucp_listener_reject(u->listener[0], request);
@@ -159,7 +163,7 @@ static struct link *link_of(struct ucx *u, const ucp_am_recv_param_t *param)
 
 static void bind_peer(struct ucx *u, struct link *l, uint32_t peer)
 {
-    if (!l || l->peer != NOBODY || u->of_peer[peer])
+    if (!l || l->peer != MR_WIRE_NOBODY || u->of_peer[peer])
         return;
     l->peer = peer;
     u->of_peer[peer] = l;
@@ -169,7 +173,7 @@ static void bind_peer(struct ucx *u, struct link *l, uint32_t peer)
 /* One that never greeted is disconnected by progress(); a peer that merely sent nonsense is the caller's business. */
 static void note_stranger(struct link *l)
 {
-    if (l && l->peer == NOBODY && !l->failed) {
+    if (l && l->peer == MR_WIRE_NOBODY && !l->failed) {
         l->failed = true;
         l->why = UCS_ERR_REJECTED;
         l->owner->failures++;
@@ -199,19 +203,37 @@ static ucs_status_t take(struct ucx *u, void *data, size_t length, bool rendezvo
     return UCS_OK;
 }
 
+static void note_answer(struct link *l, size_t len)
+{
+    if (l->answer_lent || l->answer_len) /* the same is on its way */
+        return;
+    l->answer_len = len;
+    l->owner->answers++;
+}
+
 static ucs_status_t on_message(void *arg, const void *header, size_t header_length, void *data, size_t length,
                                const ucp_am_recv_param_t *param)
 {
     struct ucx *u = arg;
     void *dst = NULL;
     uint64_t tag = 0;
+    struct link *l = link_of(u, param);
+    uint8_t answer[MR_WIRE_HEADER_MAX];
+    bool open = l && l->peer == MR_WIRE_NOBODY && !l->failed;
+    struct mr_wire_from from = {
+        .peer = l ? l->peer : MR_WIRE_NOBODY, .greet = open ? &l->greet : NULL, .answer = answer};
     assert(running == u);
-    if (header_length > MR_WIRE_HEADER_MAX)
+    if (header_length > MR_WIRE_HEADER_MAX || (l && l->failed))
         return UCS_OK;
-    switch (u->events.arrived(u->events.ctx, header, header_length, length, &dst, &tag)) {
+    switch (u->events.arrived(u->events.ctx, &from, header, header_length, length, &dst, &tag)) {
+    case MR_WIRE_ANSWER:
+        if (!l->answer_lent)
+            memcpy(l->answer, answer, from.answer_len);
+        note_answer(l, from.answer_len);
+        return UCS_OK;
     case MR_WIRE_TAKE: return take(u, data, length, param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV, dst, tag);
-    case MR_WIRE_PEER: bind_peer(u, link_of(u, param), (uint32_t)tag); return UCS_OK;
-    case MR_WIRE_STRANGER: note_stranger(link_of(u, param)); return UCS_OK;
+    case MR_WIRE_PEER: bind_peer(u, l, (uint32_t)tag); return UCS_OK;
+    case MR_WIRE_STRANGER: note_stranger(l); return UCS_OK;
     case MR_WIRE_DROP: break;
     }
     return UCS_OK;
@@ -231,11 +253,13 @@ static int ucx_address(struct mr_wire_transport *t, uint8_t *buf, size_t cap, si
     return 0;
 }
 
+static void close_link(struct link *l);
+
 static struct link *new_link(struct ucx *u, uint32_t peer)
 {
     uint64_t now = now_ns();
     struct link *l = u->links;
-    while (l && (l->h || now < l->until_ns))
+    while (l && (l->h || l->answer_lent || now < l->until_ns))
         l = l->next;
     if (!l) {
         l = calloc(1, sizeof(*l));
@@ -261,26 +285,30 @@ static int create_ep(struct link *l, ucp_ep_params_t *p)
     return -ECONNREFUSED;
 }
 
-/* Of a peer's addresses the one in a network of ours, else the first. */
-static const struct sockaddr *nearest(const struct ucx *u, const uint8_t *address, size_t len)
+/* Of a peer's addresses the one in a network of ours, else the first. They are the peer's word: only families that are
+ * known, and bytes that may lie anywhere. */
+static bool nearest(const struct ucx *u, const uint8_t *address, size_t len, struct sockaddr_storage *out)
 {
-    const struct sockaddr_storage *list = (const void *)address;
-    size_t n = len / sizeof(*list), best = 0;
     unsigned most = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (list[i].ss_family != AF_INET)
+    bool found = false;
+    for (size_t at = 0; at + sizeof(*out) <= len; at += sizeof(*out)) {
+        struct sockaddr_storage one;
+        memcpy(&one, address + at, sizeof one);
+        if (one.ss_family != AF_INET && one.ss_family != AF_INET6)
             continue;
-        for (unsigned k = 0; k < u->listeners; k++) {
-            uint32_t a = ntohl(((const struct sockaddr_in *)&list[i])->sin_addr.s_addr);
+        unsigned same = 0;
+        for (unsigned k = 0; k < u->listeners && one.ss_family == AF_INET; k++) {
+            uint32_t a = ntohl(((const struct sockaddr_in *)&one)->sin_addr.s_addr);
             uint32_t b = ntohl(((const struct sockaddr_in *)&u->where[k])->sin_addr.s_addr);
-            unsigned same = u->where[k].ss_family != AF_INET ? 0 : a == b ? 32 : (unsigned)__builtin_clz(a ^ b);
-            if (same > most) {
-                most = same;
-                best = i;
-            }
+            same = MR_MAX(same, u->where[k].ss_family != AF_INET ? 0 : a == b ? 32 : (unsigned)__builtin_clz(a ^ b));
         }
+        if (found && same <= most)
+            continue;
+        *out = one;
+        most = same;
+        found = true;
     }
-    return n && list[best].ss_family ? (const struct sockaddr *)&list[best] : NULL;
+    return found;
 }
 
 static int ucx_connect(struct mr_wire_transport *t, uint32_t peer, const uint8_t *address, size_t len)
@@ -288,15 +316,15 @@ static int ucx_connect(struct mr_wire_transport *t, uint32_t peer, const uint8_t
     struct ucx *u = of(t);
     if (u->of_peer[peer])
         return 0;
-    const struct sockaddr *to = nearest(u, address, len);
-    struct link *l = to ? new_link(u, peer) : NULL;
+    struct sockaddr_storage to;
+    struct link *l = nearest(u, address, len, &to) ? new_link(u, peer) : NULL;
     if (!l)
         return -EADDRNOTAVAIL;
     ucp_ep_params_t p = {
         .field_mask = UCP_EP_PARAM_FIELD_SOCK_ADDR | UCP_EP_PARAM_FIELD_FLAGS,
         .flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER,
-        .sockaddr = {.addr = to,
-                     .addrlen = to->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6)},
+        .sockaddr = {.addr = (const struct sockaddr *)&to,
+                     .addrlen = to.ss_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6)},
     };
     int rc = create_ep(l, &p);
     if (rc == 0)
@@ -304,15 +332,69 @@ static int ucx_connect(struct mr_wire_transport *t, uint32_t peer, const uint8_t
     return rc;
 }
 
+/* Of those of nobody. */
+static void close_oldest(struct ucx *u)
+{
+    struct link *oldest = NULL;
+    for (struct link *l = u->links; l; l = l->next)
+        if (l->h && l->peer == MR_WIRE_NOBODY && (!oldest || l->until_ns < oldest->until_ns))
+            oldest = l;
+    if (oldest)
+        close_link(oldest);
+}
+
 static void answer_knocks(struct ucx *u)
 {
-    while (u->knocks) {
-        ucp_ep_params_t p = {.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST, .conn_request = u->knock[--u->knocks]};
-        struct link *l = new_link(u, NOBODY);
+    for (unsigned i = 0; i < u->knocks; i++) { /* in the order of arrival */
+        ucp_ep_params_t p = {.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST, .conn_request = u->knock[i]};
+        if (u->unknown >= UNKNOWN_MAX)
+            close_oldest(u);
+        struct link *l = new_link(u, MR_WIRE_NOBODY);
         if (!l)
             ucp_listener_reject(u->listener[0], p.conn_request);
         else if (create_ep(l, &p) == 0)
             u->unknown++;
+    }
+    u->knocks = 0;
+}
+
+static void on_answered(void *request, ucs_status_t status, void *user)
+{
+    struct link *l = user;
+    (void)status; /* a broken connection is noted by on_ep_error */
+    assert(l->owner->busy > 0);
+    l->owner->busy--;
+    l->answer_lent = false;
+    ucp_request_free(request);
+}
+
+static void send_answer(struct link *l)
+{
+    struct ucx *u = l->owner;
+    ucp_request_param_t how = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS |
+                        UCP_OP_ATTR_FIELD_MEMORY_TYPE,
+        .cb.send = on_answered,
+        .user_data = l,
+        .flags = UCP_AM_SEND_FLAG_REPLY,
+        .memory_type = UCS_MEMORY_TYPE_HOST,
+    };
+    u->busy++;
+    ucs_status_ptr_t r = ucp_am_send_nbx(l->h, AM_ID, l->answer, l->answer_len, NULL, 0, &how);
+    l->answer_lent = UCS_PTR_IS_PTR(r);
+    if (!l->answer_lent)
+        u->busy--;
+}
+
+static void send_answers(struct ucx *u)
+{
+    for (struct link *l = u->links; l && u->answers; l = l->next) {
+        if (!l->answer_len)
+            continue;
+        if (l->h && !l->failed)
+            send_answer(l);
+        l->answer_len = 0;
+        u->answers--;
     }
 }
 
@@ -369,7 +451,7 @@ static void close_link(struct link *l)
         return;
     if (l->failed && !l->told)
         u->failures--;
-    if (l->peer == NOBODY)
+    if (l->peer == MR_WIRE_NOBODY)
         u->unknown--;
     ucp_ep_h h = l->h;
     l->h = NULL;
@@ -389,7 +471,7 @@ static void tell_failures(struct ucx *u)
     for (struct link *l = u->links; l && u->failures; l = l->next) {
         if (!l->h || !l->failed || l->told)
             continue;
-        if (l->peer == NOBODY) {
+        if (l->peer == MR_WIRE_NOBODY) {
             close_link(l);
             continue;
         }
@@ -403,7 +485,7 @@ static void close_the_silent(struct ucx *u)
 {
     uint64_t now = now_ns();
     for (struct link *l = u->links; l; l = l->next)
-        if (l->h && l->peer == NOBODY && now >= l->until_ns)
+        if (l->h && l->peer == MR_WIRE_NOBODY && now >= l->until_ns)
             close_link(l);
 }
 
@@ -421,6 +503,9 @@ static unsigned ucx_progress(struct mr_wire_transport *t)
     done += u->knocks;
     if (u->knocks)
         answer_knocks(u);
+    done += u->answers;
+    if (u->answers)
+        send_answers(u);
     if (u->failures)
         tell_failures(u);
     if (u->unknown)

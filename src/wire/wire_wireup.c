@@ -33,8 +33,12 @@ static int first_encode(struct mr_wire *w, int local, size_t address_len, uint8_
     return 0;
 }
 
-static int first_check(struct mr_wire *w, const uint8_t *all, size_t *longest, struct mr_error *err)
+/* What came back as this node's own must be what it gave: lengths are taken from it. */
+static int first_check(struct mr_wire *w, const uint8_t *mine, const uint8_t *all, size_t *longest,
+                       struct mr_error *err)
 {
+    if (memcmp(all + (size_t)w->p.rank * FIRST_BYTES, mine, FIRST_BYTES) != 0)
+        return mr_error_plain(err, MR_E_PEER, "the exchange changed what node %u gave", w->p.rank);
     for (uint32_t r = 0; r < w->p.world; r++) {
         const uint8_t *b = all + (size_t)r * FIRST_BYTES;
         if (memcmp(b, "MRW1", 4) != 0 || mr_load_le16(b + 4) != MR_WIRE_VERSION)
@@ -47,7 +51,7 @@ static int first_check(struct mr_wire *w, const uint8_t *all, size_t *longest, s
         *longest = MR_MAX(*longest, mr_load_le32(b + 8));
     }
     if (*longest == 0 || *longest > MR_WIRE_ADDRESS_MAX)
-        return mr_error_plain(err, MR_E_INTERNAL, "addresses of %zu bytes came out of the exchange", *longest);
+        return mr_error_plain(err, MR_E_PEER, "addresses of %zu bytes came out of the exchange", *longest);
     if (!w->p.secret)
         memcpy(w->secret, all + 32, sizeof(w->secret));
     return 0;
@@ -79,7 +83,7 @@ int mr_wire_wire_up(struct mr_wire *w, int local, struct mr_error *err)
     if (!rc)
         rc = w->p.exchange(w->p.exchange_ctx, first, sizeof(first), all, err);
     if (!rc)
-        rc = local ? local : first_check(w, all, &longest, err);
+        rc = local ? local : first_check(w, first, all, &longest, err);
     if (!rc)
         rc = second(w, address, len, longest, err);
     free(address);

@@ -12,7 +12,13 @@
 #include "comm/comm.h"
 #include "wire/wire.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/random.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #define EPOCHS 3u
 
@@ -254,7 +260,7 @@ static void resumes_with_other_numbers_of_ranks(void **state)
 }
 
 /* A rank of two that only the environment tells about each other. */
-static int read_under_torchrun(uint32_t rank, const char *port)
+static int read_under_torchrun(uint32_t rank, const char *port, const char *key_file)
 {
     char path[512], text[16];
     struct mr_loader_params p = params("raw", path), t;
@@ -269,6 +275,7 @@ static int read_under_torchrun(uint32_t rank, const char *port)
     p.order.world = 2;
     t = tiered(&p, NULL, "ram=1MiB,staging=64KiB");
     t.peers = MR_LOADER_PEERS_OFF;
+    t.key_file = key_file;
     int rc = mr_loader_open(&t, &near, &err);
     rc = rc ? rc : mr_loader_open(&p, &plain, &err);
     if (rc)
@@ -283,15 +290,28 @@ static int read_under_torchrun(uint32_t rank, const char *port)
     return rc || s.tier.nodes != 1 || s.tier.ram.samples + s.tier.source.samples != 75;
 }
 
+static void write_key(char path[512], mode_t mode)
+{
+    uint8_t key[MR_LOADER_KEY_BYTES];
+    snprintf(path, 512, "%s/key", root);
+    unlink(path);
+    int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, mode);
+    assert_int_equal(getrandom(key, sizeof key, 0), sizeof key);
+    assert_int_equal(write(fd, key, sizeof key), sizeof key);
+    assert_int_equal(fchmod(fd, mode), 0);
+    close(fd);
+}
+
 static void ranks_find_each_other_as_torchrun_says(void **state)
 {
     (void)state;
-    char port[16];
+    char port[16], key_file[512];
+    write_key(key_file, 0600);
     snprintf(port, sizeof port, "%d", 20000 + (int)getpid() % 20000);
     pid_t pid[2];
     for (uint32_t r = 0; r < 2; r++)
         if ((pid[r] = fork()) == 0)
-            _exit(read_under_torchrun(r, port) ? 1 : 0);
+            _exit(read_under_torchrun(r, port, key_file) ? 1 : 0);
     for (uint32_t r = 0; r < 2; r++) {
         int status;
         assert_int_equal(waitpid(pid[r], &status, 0), pid[r]);
@@ -364,7 +384,110 @@ static void what_cannot_be_is_said(void **state)
     t.tiers = "ram=1MiB";
     t.order.world = 2;
     assert_int_equal(mr_loader_open(&t, &l, &err), MR_E_USAGE);
+    assert_non_null(strstr(err.hint, "key_file"));
+    char key_file[512];
+    write_key(key_file, 0600);
+    t.key_file = key_file;
+    assert_int_equal(mr_loader_open(&t, &l, &err), MR_E_USAGE);
     assert_non_null(strstr(err.hint, "torchrun"));
+    t.key = (const uint8_t *)key_file;
+    assert_int_equal(mr_loader_open(&t, &l, &err), MR_E_USAGE);
+    assert_non_null(strstr(err.message, "one of them"));
+}
+
+/* Each refused before anybody is asked for anything. */
+static void a_key_that_is_no_secret_is_refused(void **state)
+{
+    (void)state;
+    uint8_t key[MR_WIRE_SECRET_BYTES];
+    char path[512], link[530];
+    struct mr_error err;
+    write_key(path, 0600);
+    assert_int_equal(mr_wire_key_read(path, key, &err), 0);
+    write_key(path, 0400);
+    assert_int_equal(mr_wire_key_read(path, key, &err), 0);
+    write_key(path, 0640);
+    assert_int_equal(mr_wire_key_read(path, key, &err), MR_E_USAGE);
+    assert_non_null(strstr(err.message, "0640"));
+    write_key(path, 0606);
+    assert_int_equal(mr_wire_key_read(path, key, &err), MR_E_USAGE);
+    write_key(path, 0600);
+    snprintf(link, sizeof link, "%s.link", path);
+    assert_int_equal(symlink(path, link), 0);
+    assert_int_equal(mr_wire_key_read(link, key, &err), MR_E_USAGE);
+    unlink(link);
+    assert_int_equal(truncate(path, 31), 0);
+    assert_int_equal(mr_wire_key_read(path, key, &err), MR_E_USAGE);
+    unlink(path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(mr_wire_key_read(path, key, &err), MR_E_USAGE);
+    unlink(path);
+    assert_int_equal(mr_wire_key_read(path, key, &err), -ENOENT);
+    if (geteuid() == 0) {
+        write_key(path, 0600);
+        assert_int_equal(chown(path, 1, 1), 0);
+        assert_int_equal(mr_wire_key_read(path, key, &err), MR_E_USAGE);
+        unlink(path);
+    }
+}
+
+/* What rank 0 says of its node, changed on its way: a number that no node has is refused everywhere. */
+struct liar {
+    struct mr_comm *comm;
+    uint64_t classes, capacity;
+    int rc;
+};
+
+static int lie(void *ctx, const void *mine, size_t len, void *all, struct mr_error *err)
+{
+    struct liar *l = ctx;
+    int rc = mr_comm_exchange(l->comm, mine, len, all, err);
+    if (!rc && len == 72) { /* its storage classes: 4 bytes and 4 of padding, 8 capacities */
+        memcpy(all, &l->classes, 4);
+        memcpy((uint8_t *)all + 16, &l->capacity, 8);
+    }
+    return rc;
+}
+
+static void *open_with_liar(void *arg)
+{
+    struct liar *l = arg;
+    char path[512];
+    struct mr_loader_params p = params("raw", path), t;
+    struct mr_loader *near = NULL;
+    struct mr_error err;
+    p.order.rank = l->comm->rank;
+    p.order.world = l->comm->world;
+    t = tiered(&p, NULL, "ram=1MiB,staging=64KiB");
+    t.peers = MR_LOADER_PEERS_OFF;
+    t.exchange = lie;
+    t.exchange_ctx = l;
+    l->rc = mr_loader_open(&t, &near, &err);
+    mr_loader_close(near);
+    return NULL;
+}
+
+static void numbers_of_a_peer_are_bounded(void **state)
+{
+    (void)state;
+    static const uint64_t lies[][3] = {{2, 1 << 20, 0}, {0, 0, 1},          {1, 0, 1},
+                                       {9, 0, 1},       {UINT32_MAX, 0, 1}, {2, UINT64_MAX, 1}};
+    for (unsigned i = 0; i < MR_ARRAY_LEN(lies); i++) {
+        struct mr_comm *comm[2];
+        struct liar l[2];
+        pthread_t thread[2];
+        assert_int_equal(mr_comm_threads_open(2, comm, NULL), 0);
+        for (unsigned r = 0; r < 2; r++) {
+            l[r] = (struct liar){.comm = comm[r], .classes = lies[i][0], .capacity = lies[i][1]};
+            assert_int_equal(pthread_create(&thread[r], NULL, open_with_liar, &l[r]), 0);
+        }
+        for (unsigned r = 0; r < 2; r++)
+            pthread_join(thread[r], NULL);
+        for (unsigned r = 0; r < 2; r++) {
+            assert_int_equal(l[r].rc, lies[i][2] ? MR_E_PEER : 0);
+            mr_comm_close(comm[r]);
+        }
+    }
 }
 
 /* Many samples wait for few readers: time in our own queue is not the device's, and a copy that another delivery brought
@@ -442,6 +565,8 @@ int main(void)
         cmocka_unit_test(ranks_find_each_other_as_torchrun_says),
         cmocka_unit_test(a_broken_sample_is_the_same),
         cmocka_unit_test(what_cannot_be_is_said),
+        cmocka_unit_test(a_key_that_is_no_secret_is_refused),
+        cmocka_unit_test(numbers_of_a_peer_are_bounded),
         cmocka_unit_test(fetch_times_are_those_of_the_device),
         cmocka_unit_test(perfect_hands_out_what_it_prepared),
     };

@@ -223,7 +223,9 @@ int wire_node_main(int argc, char **argv)
             .size = 131072, .flight = 32, .deadline_ms = 2000, .stall_ms = 1000, .verify = 1, .barrier = 1, .hash = 1}};
     if (argc < 5)
         return 2;
+    static const uint8_t key[MR_WIRE_SECRET_BYTES] = "of tests only";
     struct mr_wire_tcp_params tp = {.host = argv[3],
+                                    .key = key,
                                     .port = (uint16_t)strtoul(argv[4], NULL, 10),
                                     .rank = (uint32_t)strtoul(argv[1], NULL, 10),
                                     .world = (uint32_t)strtoul(argv[2], NULL, 10),
