@@ -19,6 +19,7 @@
 
 #define HIDDEN_SHARE 0.01 /* of the run with I/O: hidden I/O from which a note is worth its line */
 
+#define BOUND_WEIGHT 0.4
 #define COVERED 0.3        /* of what it saves alone: less is left over by chance */
 #define SECONDS_LEAST 0.02 /* less is nothing, however short the run */
 
@@ -248,6 +249,8 @@ static void gate(const struct mr_advice *a, struct mr_draft *d)
 {
     struct mr_finding *f = &d->f;
     double most = mr_pool_s(a, d->pools);
+    if (mr_known(a->f->bound_spare_s) && d->pools & MR_POOL_STALL) /* not below the bound that is printed */
+        most = fmin(most, a->f->bound_spare_s);
     if (!mr_known(f->saves_s))
         return;
     f->saves_s = fmin(fmax(f->saves_s, 0), most);
@@ -260,6 +263,8 @@ static void gate(const struct mr_advice *a, struct mr_draft *d)
 static double worth(const struct mr_draft *d, double adds)
 {
     double weight = d->weight > 0 ? d->weight : 1;
+    if (mr_finding_is_bound(&d->f)) /* a number that nothing holds up: behind one that something does */
+        weight *= BOUND_WEIGHT;
     return adds * (0.25 + 0.75 * d->f.confidence) * weight;
 }
 
@@ -382,6 +387,8 @@ int mr_advise(struct mr_explanation *x, struct mr_error *err)
     if (!rc)
         rc = mr_advise_verdict(&a);
     free(d);
+    mr_prediction_free(a.training);
+    mr_prediction_free(a.evaluation);
     if (!rc && a.failed)
         rc = -ENOMEM;
     return rc ? mr_error_set(err, rc, "cannot judge '%s'", x->source ? x->source : "the run") : 0;

@@ -37,6 +37,8 @@ enum {
 #define MR_POOL_CALLS (MR_POOL_CALL_READ | MR_POOL_CALL_WRITE | MR_POOL_CALL_META)
 #define MR_POOLS (MR_STALL_CAUSE_COUNT + 8)
 
+struct mr_prediction; /* advise_replay.c */
+
 struct mr_draft {
     struct mr_finding f;
     uint32_t pools;
@@ -53,11 +55,13 @@ struct mr_advice {
     /* The rest, in training: all; reading; decode...; not started. Rules about the pipeline speak of these. */
     double cause_s[MR_STALL_CAUSE_COUNT], steady_share, stall_s, stall_share, read_s, cpu_s, late_s;
     double checkpoint_s, barrier_s, startup_s;
-    double steps; /* of training, of one rank */
-    double busy;  /* share of the workers' time with something to do; NAN */
-    bool starved; /* training waits for data 5 % of the time or more */
-    bool waits;   /* training and evaluation together do */
-    bool own;     /* our loader: all readers of a rank work on one batch */
+    double steps;                                /* of training, of one rank */
+    double busy;                                 /* share of the workers' time with something to do; NAN */
+    bool starved;                                /* training waits for data 5 % of the time or more */
+    bool waits;                                  /* training and evaluation together do */
+    bool own;                                    /* our loader: all readers of a rank work on one batch */
+    struct mr_prediction *training, *evaluation; /* the batches for replays; made when a rule needs them */
+    double replayed, now_s, then_s;              /* the last prediction: batches, waits as they were and changed */
     const char *why;
     bool failed; /* no memory */
 };
@@ -103,23 +107,41 @@ double mr_io_share(const struct mr_advice *a);
 /* Waits for data, or hidden I/O that is worth a note. */
 bool mr_reads_matter(const struct mr_advice *a);
 
-/* ---- the loading pipeline (advise_pipeline.c) ---- */
+/* ---- the loader's settings (advise_settings.c), and what a change of them saves (advise_replay.c) ---- */
 
-/* A rank's step as a function of how batches are prepared. */
+/* How a rank's batches are prepared: as it was, or as a rule would have it. */
 struct mr_pipeline {
     double workers, ahead; /* 0 workers: the consumer loads; 0 ahead: loading starts when asked */
-    double read_s, cpu_s;  /* of one batch on one worker */
+    double read_s, cpu_s;  /* of one batch on one worker, mean */
     double compute_s;
-    double limit_s; /* a step is not shorter: storage at its limit; 0 none known */
-    double cpus;    /* of a rank; NAN unknown */
-    bool team;      /* all workers load one batch together */
+    double limit_s;               /* a step is not shorter: storage at its limit; 0 none known */
+    double cpus;                  /* of a rank; NAN unknown */
+    bool team;                    /* all workers load one batch together */
+    bool keeps;                   /* workers live on from epoch to epoch */
+    double storage;               /* bytes per second of a rank; 0: no limit known */
+    double serial;                /* waits for neither storage nor a CPU that make progress at a time; 0: all */
+    double meta_x, read_x, cpu_x; /* times what they took; 0: as they were */
+    double tier_rate;             /* bytes per second of one reader, from epoch tier_from on; 0: none */
+    uint32_t tier_from;
+    double hand_s, pack_s; /* more for each batch: of the loop, of the worker */
 };
 struct mr_pipeline mr_pipeline_now(const struct mr_advice *a);
+struct mr_pipeline mr_pipeline_of_evaluation(const struct mr_advice *a);
 bool mr_pipeline_known(const struct mr_pipeline *p);
-/* Stall of the whole run (one rank) with `p`, the filling of the pipeline at the beginning included. */
-double mr_pipeline_stall_s(const struct mr_advice *a, const struct mr_pipeline *p);
-/* What changing the run's own pipeline into `p` saves: the modelled share of the measured stall. */
-double mr_pipeline_saves_s(const struct mr_advice *a, const struct mr_pipeline *p);
+/* Adds what it costs to take batches from processes where the loop loaded them itself. */
+void mr_pipeline_hand_over(const struct mr_advice *a, struct mr_pipeline *q);
+
+/* Seconds that changing the run's own pipeline into `q` saves: the share of the wait that goes away in a replay of the
+ * run's batches, of the measured wait. Fills saves_s with its interval; false, and nothing is filled, where too little
+ * is known. */
+bool mr_predict(struct mr_advice *a, struct mr_draft *d, const struct mr_pipeline *q);
+/* The seconds alone; 0 where too little is known. */
+double mr_pipeline_saves_s(struct mr_advice *a, const struct mr_pipeline *q);
+/* Of the evaluation's waits, with so many workers; NAN. */
+double mr_predict_evaluation(struct mr_advice *a, double workers);
+/* How the last prediction came about, in words. `what`: the change. */
+const char *mr_replay_formula(struct mr_advice *a, const char *what);
+void mr_prediction_free(struct mr_prediction *r);
 /* Workers beyond which nothing is gained: enough for the compute, the CPUs, the storage. */
 double mr_workers_wanted(const struct mr_advice *a, const struct mr_pipeline *p);
 double mr_ahead_wanted(const struct mr_advice *a, const struct mr_pipeline *p);
@@ -131,6 +153,8 @@ bool mr_storage_is_limit(const struct mr_advice *a);
 /* How the change is made: snippets of our YAML, PyTorch, tf.data, and the command. */
 void mr_fix_loading(struct mr_advice *a, struct mr_draft *d, double workers, double ahead);
 const char *mr_try_run(struct mr_advice *a, const char *settings);
+/* The run with its data in memory; NULL where 'run' would refuse that. */
+const char *mr_try_memory(struct mr_advice *a);
 
 /* ---- ranks that others wait for (rule_run.c) ---- */
 int mr_culprit_rank(const struct mr_advice *a, const struct mr_explain_culprit *c);

@@ -16,6 +16,7 @@
 #define STARTUP_SHARE 0.25
 #define STARTUP_LEAST_S 60 /* a trial run of seconds always starts up */
 #define STEPS_LEAST 3      /* of a traced program: the first always waits, and one more is chance */
+#define COUNTED_SHARE 0.02 /* of the run in I/O calls: a bad pattern in less has no cost */
 #define LOST_SHARE 0.05    /* of the events: with more missing, sums are wrong */
 
 /* Of a cause: beyond the first step of the run, in which workers start and everybody waits. */
@@ -267,14 +268,17 @@ static const char *best_fix(struct mr_advice *a)
            spread = (f->saves_high_s - f->saves_low_s) / 2;
     if (g && (g->severity < MR_SEVERITY_MAJOR || strlen(f->fix) + strlen(g->fix) > 120))
         g = NULL;
+    if (g && mr_finding_is_bound(g))
+        g = NULL;
     if (g && !strcmp(f->id, "PF1") && !strncmp(g->id, "TH", 2) && a->f->workers < 1)
         g = NULL; /* loading ahead means workers, and how many is said */
     saves += g ? g->adds_s : 0;
+    if (mr_finding_is_bound(f))
+        return mr_say(a, "Worth a trial (%s): %s.  At best %s -> %s (-%.0f %%), perhaps nothing: not tried%s%s", f->id,
+                      f->fix, mr_say_s(a, whole), mr_say_s(a, whole - f->saves_s), 100 * f->saves_s / whole,
+                      f->command ? ".  " : "", f->command ? f->command : "");
     const char *fix = mr_say(a, "Best fix (%s%s%s): %s%s%s.", f->id, g ? " + " : "", g ? g->id : "", f->fix,
                              g ? "; " : "", g ? g->fix : "");
-    if (mr_finding_is_bound(f))
-        return mr_say(a, "%s  Predicted %s -> %s at best (up to -%.0f %%): not tried", fix, mr_say_s(a, whole),
-                      mr_say_s(a, whole - saves), 100 * saves / whole);
     return mr_say(a, "%s  Predicted %s -> %s (-%.0f %% +/- %.0f)", fix, mr_say_s(a, whole), mr_say_s(a, whole - saves),
                   100 * saves / whole, 100 * spread / whole);
 }
@@ -294,7 +298,9 @@ static int counters_verdict(struct mr_advice *a)
     struct mr_verdict *v = &a->x->verdict;
     const struct mr_counters *c = a->x->counters;
     double calls = mr_pool_s(a, MR_POOL_CALLS), run = c->run_s;
-    *v = (struct mr_verdict){.verdict = a->x->findings ? MR_VERDICT_IO : MR_VERDICT_HEALTHY,
+    /* Logs without times cannot show what a pattern costs. */
+    bool costs = a->x->findings && (!(calls > 0) || calls >= COUNTED_SHARE * run);
+    *v = (struct mr_verdict){.verdict = costs ? MR_VERDICT_IO : MR_VERDICT_HEALTHY,
                              .stall_share = NAN,
                              .stall_s = NAN,
                              .storage_limit_bytes_per_s = NAN};
@@ -306,11 +312,13 @@ static int counters_verdict(struct mr_advice *a)
     } else {
         const char *part =
             mr_say(a, "%s of the run (%s of %s)", mr_say_share(a, calls / run), mr_say_s(a, calls), mr_say_s(a, run));
-        v->line[0] = a->x->findings
-                         ? mr_say(a, "I/O calls took a process %s; %s", part, a->x->finding[0].title)
+        v->line[0] = costs ? mr_say(a, "I/O calls took a process %s; %s", part, a->x->finding[0].title)
+                     : a->x->findings
+                         ? mr_say(a, "Healthy. I/O calls took a process %s; a pattern without a cost: %s", part,
+                                  a->x->finding[0].title)
                          : mr_say(a, "Healthy. I/O calls took a process %s, and show no pattern that costs.", part);
         v->line[1] = "Counters only: nobody can tell from them how long the program waited.";
-        v->line[2] = a->x->findings ? mr_say(a, "Best fix (%s): %s.", a->x->finding[0].id, a->x->finding[0].fix) : NULL;
+        v->line[2] = costs ? mr_say(a, "Best fix (%s): %s.", a->x->finding[0].id, a->x->finding[0].fix) : NULL;
     }
     return a->failed ? -ENOMEM : 0;
 }

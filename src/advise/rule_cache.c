@@ -1,6 +1,7 @@
 /* Rules about where the data lie: memory and local disks of the nodes in front of shared storage, and how files lie on
  * Lustre. What later epochs would save is taken from their own steps: the first epoch has to read everything once. */
 #include "base/common.h"
+#include "base/strbuf.h"
 #include "advise/advise_internal.h"
 
 #include <string.h>
@@ -56,39 +57,31 @@ static struct later later_epochs(const struct mr_explanation *x)
     return (struct later){l.steps / ranks, l.stall_s / ranks, l.read_s / ranks};
 }
 
-/* Seconds saved when later epochs read at `rate` per reader: the stall that is left follows from the pipeline. */
-static double tier_saves(const struct mr_advice *a, const struct later *l, double rate)
+/* With epochs from the `from`-th on read at `rate` per reader. False: too little is known. */
+static bool predict_tier(struct mr_advice *a, struct mr_draft *d, double rate, uint32_t from)
+{
+    struct mr_pipeline q = mr_pipeline_now(a);
+    uint32_t first = UINT32_MAX;
+    for (size_t i = 0; i < a->x->steps; i++)
+        first = MR_MIN(first, a->x->step[i].epoch);
+    q.tier_rate = rate;
+    q.tier_from = first + from;
+    q.meta_x = from ? 0 : 0.05;
+    return mr_predict(a, d, &q);
+}
+
+/* Reading everything once before the first step (reader.read_type=memory, copies into memory), by all readers. */
+static double staging_s(const struct mr_advice *a)
 {
     const struct mr_explain_facts *f = a->f;
     struct mr_pipeline p = mr_pipeline_now(a);
-    double batch = mr_known(f->batch) && mr_known(f->sample_bytes) ? f->batch * f->sample_bytes : NAN;
-    if (!mr_pipeline_known(&p) || !mr_known(batch))
-        return l->read_s;
-    struct mr_pipeline q = p;
-    q.read_s = fmin(p.read_s, batch / rate);
-    q.limit_s = 0;
-    double now = mr_pipeline_stall_s(a, &p), then = mr_pipeline_stall_s(a, &q);
-    double left = now > 0 ? fmin(1, then / now) : 0;
-    return fmax(0, l->stall_s * (1 - left));
-}
-
-/* Our own runs read everything before the first step (reader.read_type=memory): all waits for reads go, and the time to
- * read it once comes. */
-static double preload_saves(const struct mr_advice *a, double *preload_s)
-{
-    const struct mr_explain_facts *f = a->f;
-    struct mr_pipeline p = mr_pipeline_now(a), q;
     double ranks = fmax(1, mr_known_or(f->ranks, 1)), limit = mr_storage_limit(a);
     double batch = f->batch * f->sample_bytes, rate = batch / (p.read_s / fmax(1, p.workers));
     if (!mr_pipeline_known(&p) || !mr_known(batch) || !(p.read_s > 0))
         return NAN;
     if (mr_known(limit))
         rate = fmin(rate, limit / ranks);
-    *preload_s = f->epoch_bytes / ranks / rate;
-    q = p;
-    q.read_s = fmin(p.read_s, batch / RAM_RATE);
-    q.limit_s = 0;
-    return mr_pipeline_saves_s(a, &q) - *preload_s;
+    return f->epoch_bytes / ranks / rate;
 }
 
 static const char *evidence(struct mr_advice *a, const struct later *l)
@@ -125,15 +118,23 @@ static bool reads_cost(struct mr_advice *a)
 
 static void set_tier(struct mr_advice *a, struct mr_draft *d, const struct later *l, double rate, const char *tier)
 {
-    d->f.saves_s = tier_saves(a, l, rate);
-    d->f.saves_low_s = 0.8 * d->f.saves_s;
-    d->f.saves_high_s = fmax(d->f.saves_s, l->stall_s);
     d->f.potential = !a->starved || l->steps < 1;
     d->f.evidence = evidence(a, l);
-    d->f.formula = mr_say(a, "stall of the epochs behind the first %s x (1 - stall with reads from %s / stall now)",
-                          mr_say_s(a, l->stall_s), tier);
+    if (predict_tier(a, d, rate, 1)) {
+        d->f.formula = mr_replay_formula(a, mr_say(a, "reads from %s behind the first epoch", tier));
+    } else {
+        d->f.saves_s = l->read_s;
+        d->f.saves_low_s = 0.5 * l->read_s;
+        d->f.saves_high_s = fmax(l->read_s, l->stall_s);
+        d->f.formula = mr_say(a, "not replayed (loads are not in the trace): waits for reads behind the first epoch %s",
+                              mr_say_s(a, l->read_s));
+    }
     if (l->steps < 1) {
-        d->f.title = mr_say(a, "%s; only one epoch ran, so nothing to gain in this run", d->f.title);
+        bool one = a->f->epochs < 1.5 && !(a->f->reread_ratio > 1.2);
+        d->f.title = mr_say(a,
+                            one ? "%s; only one epoch ran, so nothing to gain in this run"
+                                : "%s; which steps read them again is not in the trace",
+                            d->f.title);
         d->f.saves_s = 0;
     }
 }
@@ -182,7 +183,7 @@ bool mr_rule_ca1(struct mr_advice *a, struct mr_draft *d)
     d->f.snippet[0] = "reader:\n  read_type: memory";
     d->f.snippet[1] = "h5py.File(path, 'r', driver='core', backing_store=False)";
     d->f.snippet[3] = "cp DATA /dev/shm/ && export DATA=/dev/shm/...";
-    d->f.command = mr_try_run(a, "reader.read_type=memory");
+    d->f.command = mr_try_memory(a);
     return true;
 }
 
@@ -203,21 +204,22 @@ bool mr_rule_ca2(struct mr_advice *a, struct mr_draft *d)
     d->f.fix = "keep the data in memory after the first epoch, or stage them into memory before";
     d->f.confidence = 0.85;
     set_tier(a, d, &l, RAM_RATE, "memory");
-    double preload = NAN, saves = a->own ? preload_saves(a, &preload) : NAN;
-    if (mr_known(saves)) {
-        if (a->starved && l.steps >= 1 && saves < 0.01 * a->run_s)
-            return mr_silent(a, "reading everything first takes %s, as long as it saves", mr_say_s(a, preload));
-        d->f.saves_s = l.steps >= 1 ? saves : 0;
-        d->f.saves_low_s = 0.8 * saves;
-        d->f.formula = mr_say(
-            a, "waits for data %s - those with reads from memory - reading everything once before the first step %s",
-            mr_say_s(a, a->stall_s), mr_say_s(a, preload));
+    /* tf.data fills its cache while it trains; elsewhere the data are staged first. */
+    double staging = a->f->framework && !strcmp(a->f->framework, "tensorflow") ? NAN : staging_s(a);
+    if (mr_known(staging) && l.steps >= 1 && predict_tier(a, d, RAM_RATE, 0)) {
+        if (a->starved && d->f.saves_s - staging < 0.01 * a->run_s)
+            return mr_silent(a, "reading everything first takes %s, as long as it saves", mr_say_s(a, staging));
+        d->f.formula = mr_say(a, "%s; reading everything once before the first step: %s",
+                              mr_replay_formula(a, "all reads from memory"), mr_say_s(a, staging));
+        d->f.saves_s -= staging;
+        d->f.saves_low_s -= staging;
+        d->f.saves_high_s -= staging;
     }
     d->f.snippet[0] = "reader:\n  read_type: memory";
     d->f.snippet[1] = "# keep decoded samples in the data set object, or copy the files to /dev/shm first";
     d->f.snippet[2] = "ds.cache()";
     d->f.snippet[3] = "cp -r DATA /dev/shm/";
-    d->f.command = mr_try_run(a, "reader.read_type=memory");
+    d->f.command = mr_try_memory(a);
     return true;
 }
 
@@ -239,11 +241,11 @@ bool mr_rule_ca3(struct mr_advice *a, struct mr_draft *d)
     d->weight = 0.6; /* memory, where it fits, is the better place */
     set_tier(a, d, &l, SSD_RATE, "a local disk");
     double gib = ceil(1.1 * bytes / (double)MR_GIB);
-    d->f.snippet[0] = mr_say(a, "reader:\n  tiers: 'ssd=/local/cache:%.0fGiB'", gib);
+    d->f.snippet[0] = mr_say(a, "reader:\n  tiers: 'ssd=/tmp/cache:%.0fGiB'", gib);
     d->f.snippet[1] = "root = '/local/data'    # copied by the first lines of the job script";
     d->f.snippet[2] = "ds.cache('/local/cache')";
     d->f.snippet[3] = "rsync -a DATA/ /local/data/";
-    d->f.command = mr_try_run(a, mr_say(a, "--tiers ssd=/local/cache:%.0fGiB", gib));
+    d->f.command = mr_try_run(a, mr_say(a, "--tiers ssd=/tmp/cache:%.0fGiB", gib));
     return true;
 }
 
@@ -277,8 +279,7 @@ bool mr_rule_ca4(struct mr_advice *a, struct mr_draft *d)
                           mr_say_share(a, again));
     d->f.snippet[0] = "reader:\n  tiers: auto\n  peers: on";
     d->f.snippet[1] = "h5py.File(path, 'r', driver='core')    # or an in-memory store such as DDStore";
-    d->f.command = a->own && f->workload ? mr_try_run(a, "--tiers auto --peers on")
-                                         : "millrace sim --from RESULTS --policy staging,nopfs,millrace";
+    d->f.command = a->own ? mr_try_run(a, "--tiers auto --peers on") : NULL;
     return true;
 }
 
@@ -309,7 +310,10 @@ bool mr_rule_ca5(struct mr_advice *a, struct mr_draft *d)
     d->f.evidence = evidence(a, &l);
     d->f.formula = mr_say(a, "waits for reads behind the first epoch %s x the part that fits %s", mr_say_s(a, l.read_s),
                           mr_say_share(a, part));
-    d->f.command = "millrace sim --from RESULTS --policy staging,nopfs,millrace";
+    char word[4400];
+    if (a->own && a->x->path)
+        d->f.command = mr_say(a, "millrace sim --from %s --policy staging,nopfs,millrace",
+                              mr_shell_word(a->x->path, word, sizeof word));
     return true;
 }
 
@@ -351,7 +355,6 @@ bool mr_rule_st1(struct mr_advice *a, struct mr_draft *d)
     d->f.snippet[3] =
         "lfs setstripe -S 64K -c 1 try-a; lfs setstripe -S 1M -c 4 try-b; lfs setstripe -S 4M -c -1 try-c\n"
         "cp SAMPLE_FILES try-a/ try-b/ try-c/    # then read each";
-    d->f.command = mr_try_run(a, "--data try-b");
     return true;
 }
 

@@ -22,16 +22,6 @@ static const char *evidence(struct mr_advice *a, const struct mr_pipeline *p)
         mr_known(a->busy) ? mr_say(a, ", workers busy %s of their time", mr_say_share(a, a->busy)) : "");
 }
 
-static const char *step_formula(struct mr_advice *a, const struct mr_pipeline *p, const char *what)
-{
-    return mr_say(
-        a,
-        "stall %s - what is left with %s: steps %.0f x max(0, max(compute %s, load %s / %.0f%s) - compute), and "
-        "the first batch",
-        mr_say_s(a, a->stall_s), what, a->steps, mr_say_s(a, p->compute_s), mr_say_s(a, p->read_s + p->cpu_s),
-        fmax(1, p->workers), p->limit_s > 0 ? mr_say(a, ", storage %s", mr_say_s(a, p->limit_s)) : "");
-}
-
 static const char *times_faster(struct mr_advice *a, const struct mr_pipeline *p)
 {
     double load = p->read_s + p->cpu_s, side = p->workers >= 1 ? p->workers : 1;
@@ -104,7 +94,11 @@ bool mr_rule_pf1(struct mr_advice *a, struct mr_draft *d)
     if (p.workers < 1)
         q.workers = mr_workers_wanted(a, &q);
     q.ahead = fmax(mr_ahead_wanted(a, &q), q.ahead);
-    double saves = mr_pipeline_saves_s(a, &q);
+    if (p.workers < 1)
+        mr_pipeline_hand_over(a, &q);
+    if (!mr_predict(a, d, &q))
+        return mr_silent(a, "how long it takes to load a batch is not in the trace");
+    double saves = d->f.saves_s;
     if (a->starved && saves < 0.05 * a->stall_s)
         return mr_silent(
             a, "the readers need %s for a batch, computing it takes %s: they cannot keep up, however early they start",
@@ -113,16 +107,14 @@ bool mr_rule_pf1(struct mr_advice *a, struct mr_draft *d)
     bool untried = p.workers < 1 && p.read_s > p.cpu_s && !(p.limit_s > 0) && !scaling_known(a->f);
     d->f.confidence = untried ? 0.75 : 0.9;
     d->weight = 1.1; /* costs nothing but memory */
-    set_saves(d, saves, 0.8 * saves, a->stall_s);
     pf1_words(a, d, &p, &q);
-    if (untried) { /* certain is only that reading goes on while the loop computes */
-        struct mr_pipeline one = q;
-        one.limit_s = p.read_s;
-        d->f.saves_low_s = fmin(0.8 * saves, 0.8 * mr_pipeline_saves_s(a, &one));
+    if (untried) /* certain is only that reading goes on while the loop computes */
         d->f.title = mr_say(a, "%s; whether the storage gives more to several readers was not tried", d->f.title);
-    }
     d->f.evidence = evidence(a, &p);
-    d->f.formula = step_formula(a, &q, mr_say(a, "%.0f batches ahead", q.ahead));
+    d->f.formula = mr_replay_formula(
+        a, mr_say(a, "%.0f %s and %.0f batches ahead%s", fmax(1, q.workers), q.workers > 1.5 ? "workers" : "worker",
+                  q.ahead,
+                  q.hand_s > 0 ? mr_say(a, ", %s for each to be handed over", mr_say_s(a, q.hand_s + q.pack_s)) : ""));
     return true;
 }
 
@@ -147,9 +139,16 @@ static bool more_workers(struct mr_advice *a, struct mr_draft *d, const struct m
     if (q->workers <= p->workers)
         return mr_silent(a, "%.0f workers: more find no CPU, no storage, or nothing to do", p->workers);
     d->f.potential = !a->starved;
-    d->f.saves_s = a->starved ? mr_pipeline_saves_s(a, q) : 0;
+    if (p->workers < 1)
+        mr_pipeline_hand_over(a, q);
+    if (!mr_predict(a, d, q))
+        return mr_silent(a, "how long it takes to load a batch is not in the trace");
+    if (a->starved && d->f.saves_s < 0.02 * a->stall_s)
+        return mr_silent(a, "a replay with %.0f workers waits as long", q->workers);
+    if (!a->starved)
+        set_saves(d, 0, 0, a->stall_s);
     d->f.evidence = evidence(a, p);
-    d->f.formula = step_formula(a, q, mr_say(a, "%.0f workers", q->workers));
+    d->f.formula = mr_replay_formula(a, mr_say(a, "%.0f workers", q->workers));
     d->weight = p->workers < 1 ? 0.8 : 1; /* PF1 says the same better */
     mr_fix_loading(a, d, q->workers, q->ahead);
     return true;
@@ -195,7 +194,6 @@ bool mr_rule_th1(struct mr_advice *a, struct mr_draft *d)
     bool sure = scaling_known(f);
     d->f.confidence = sure ? 0.9 : 0.6;
     d->weight *= p.read_s >= p.cpu_s ? 1 : 0.6;
-    set_saves(d, d->f.saves_s, sure ? 0.8 * d->f.saves_s : 0, a->stall_s);
     d->f.title = th1_title(a, d, &p);
     d->f.fix = mr_say(a, "readers %.0f -> %.0f%s", p.workers, q.workers, ahead_change(a, &p, &q));
     return true;
@@ -235,7 +233,6 @@ bool mr_rule_th2(struct mr_advice *a, struct mr_draft *d)
     bool sure = mr_known(p.cpus) && !(a->f->worker_cpu < 0.7);
     d->f.confidence = sure ? 0.9 : 0.55;
     d->weight *= p.cpu_s > p.read_s ? 1 : 0.6;
-    set_saves(d, d->f.saves_s, (sure ? 0.8 : 0) * d->f.saves_s, a->stall_s);
     bool decodes = !(a->f->worker_cpu < 0.5);
     d->f.title =
         mr_say(a, "%s %s per batch%s, computing it takes %s%s",
@@ -269,11 +266,11 @@ bool mr_rule_th4(struct mr_advice *a, struct mr_draft *d)
     if (!mr_pipeline_known(&p) || p.read_s < p.cpu_s)
         return mr_silent(a, "readers spend most of their time decoding");
     q = p;
-    q.limit_s = p.limit_s / 2;
-    q.read_s = p.read_s / 2;
-    d->f.saves_s = mr_pipeline_saves_s(a, &q);
+    q.storage = 2 * p.storage;
+    q.read_x = q.meta_x = 0.5;
+    if (!mr_predict(a, d, &q))
+        return mr_silent(a, "how long it takes to load a batch is not in the trace");
     d->f.confidence = 0.8;
-    set_saves(d, d->f.saves_s, 0.7 * d->f.saves_s, a->stall_s);
     bool grows = f->stream_bytes_per_s[1] >= 1.15 * f->stream_bytes_per_s[0];
     d->weight = 0.4; /* new storage, or other data: the last thing to do */
     d->f.title =
@@ -286,11 +283,18 @@ bool mr_rule_th4(struct mr_advice *a, struct mr_draft *d)
     d->f.fix = mr_say(a, "fewer bytes per sample, a cache or a faster tier in front, or faster storage%s",
                       grows ? "" : "; more readers do not help");
     d->f.evidence = evidence(a, &p);
-    d->f.formula = mr_say(a, "with storage twice as fast: %s", step_formula(a, &q, "half the time for reading"));
-    d->f.snippet[0] = "reader:\n  read_type: memory    # read once, then from memory, where the data set fits";
+    d->f.formula = mr_replay_formula(a, "storage twice as fast");
+    if (!a->own || mr_try_memory(a))
+        d->f.snippet[0] = "reader:\n  read_type: memory    # read once, then from memory, where the data set fits";
     d->f.snippet[2] = "ds.cache()    # where the data set fits into memory; ds.cache('/local/cache') onto a local disk";
-    d->f.command = a->own ? mr_try_run(a, "reader.read_type=memory") : NULL;
+    d->f.command = a->own ? mr_try_memory(a) : NULL;
     return true;
+}
+
+/* CPUs that workers keep busy, of one rank. */
+static double batch_cpus(const struct mr_advice *a, const struct mr_pipeline *p)
+{
+    return fmax(1, p->workers) * mr_known_or(a->f->worker_cpu, 1) * mr_known_or(a->busy, 1);
 }
 
 bool mr_rule_cpu1(struct mr_advice *a, struct mr_draft *d)
@@ -313,21 +317,22 @@ bool mr_rule_cpu1(struct mr_advice *a, struct mr_draft *d)
     if (p.workers >= 1 && mr_workers_wanted(a, &p) > p.workers)
         return mr_silent(a, "more workers would find a CPU (TH2)");
     q = p;
-    q.cpu_s = p.cpu_s / 2;
+    q.cpu_x = 0.5;
     q.workers = fmax(p.workers, mr_workers_wanted(a, &q));
     q.ahead = fmax(p.ahead, 2);
-    d->f.saves_s = mr_pipeline_saves_s(a, &q);
+    if (!mr_predict(a, d, &q))
+        return mr_silent(a, "how long it takes to load a batch is not in the trace");
     d->f.confidence = mr_known(f->worker_cpu) && mr_known(p.cpus) ? 0.85 : 0.6;
-    set_saves(d, d->f.saves_s, 0.5 * d->f.saves_s, a->stall_s);
-    d->f.title =
-        mr_say(a, "decode-bound: a batch needs %s of a CPU and %.0f CPUs are taken; more storage will not help",
-               mr_say_s(a, p.cpu_s), mr_known_or(p.cpus, fmax(1, p.workers)));
+    d->f.saves_low_s = fmin(d->f.saves_low_s, 0.5 * d->f.saves_s); /* how much cheaper a decode gets is a guess */
+    bool taken = mr_known(p.cpus) && batch_cpus(a, &p) >= 0.8 * p.cpus;
+    d->f.title = mr_say(a, "decode-bound: a batch needs %s of a CPU%s; more storage will not help",
+                        mr_say_s(a, p.cpu_s), taken ? mr_say(a, " and all %.3g CPUs of a rank are taken", p.cpus) : "");
     d->f.fix = "a cheaper decode: smaller pictures on disk, a faster decoder (libjpeg-turbo, nvJPEG, DALI), decoded or "
                "resized data stored once, fewer transforms, or more CPUs per accelerator";
     d->f.snippet[1] = "# decode on the accelerator\ntorchvision.io.decode_jpeg(data, device='cuda')";
     d->f.snippet[2] = "ds.map(decode, num_parallel_calls=tf.data.AUTOTUNE).cache()    # before random transforms";
     d->f.evidence = evidence(a, &p);
-    d->f.formula = mr_say(a, "with a decode twice as fast: %s", step_formula(a, &q, "half the time for decoding"));
+    d->f.formula = mr_replay_formula(a, "a decode that takes half the time");
     return true;
 }
 

@@ -56,10 +56,15 @@ bool mr_rule_sz1(struct mr_advice *a, struct mr_draft *d)
         return mr_silent(a, "the storage is the limit: larger reads get no more bytes (TH4)");
     double latency = fmax(0, r.seconds / r.ops - mean / good);
     double left = (latency * mean / GOOD_BYTES + mean / good) / (latency + mean / good);
-    double saves = pool * (r.all_seconds > 0 ? r.seconds / r.all_seconds : 1) * (1 - left);
-    d->f.saves_s = saves;
-    d->f.saves_low_s = 0.5 * saves;
-    d->f.saves_high_s = pool;
+    double share = r.all_seconds > 0 ? r.seconds / r.all_seconds : 1;
+    struct mr_pipeline q = mr_pipeline_now(a);
+    q.read_x = 1 - share * (1 - left);
+    bool replayed = a->f->has_steps && mr_predict(a, d, &q);
+    if (!replayed) {
+        d->f.saves_s = pool * share * (1 - left);
+        d->f.saves_low_s = 0.5 * d->f.saves_s;
+        d->f.saves_high_s = pool;
+    }
     d->f.confidence = 0.8;
     d->f.potential = a->f->has_steps && !a->starved;
     d->f.title = mr_say(a, "%s reads of %s get %s each: latency %s, not bandwidth", mr_say_count(a, r.ops),
@@ -70,10 +75,14 @@ bool mr_rule_sz1(struct mr_advice *a, struct mr_draft *d)
         a, "%s of %s read bytes in requests below 64 KiB; they took %s of %s in reads, summed over threads",
         mr_say_bytes(a, r.bytes), mr_say_bytes(a, r.all_bytes), mr_say_s(a, r.seconds), mr_say_s(a, r.all_seconds));
     d->f.formula = mr_say(a,
-                          "waits for reads %s x small reads' share %s x (1 - (latency %s x %s / 1 MiB + transfer) / "
+                          "not replayed (loads are not in the trace): waits for reads %s x small reads' share %s x (1 "
+                          "- (latency %s x %s / 1 MiB + transfer) / "
                           "(latency + transfer)) ",
                           mr_say_s(a, pool), mr_say_share(a, r.seconds / r.all_seconds), mr_say_s(a, latency),
                           mr_say_bytes(a, mean));
+    if (replayed)
+        d->f.formula = mr_replay_formula(a, mr_say(a, "latency %s paid once per MiB: reads take %s of their time",
+                                                   mr_say_s(a, latency), mr_say_share(a, q.read_x)));
     d->f.snippet[0] = "reader:\n  transfer_size: 1048576";
     d->f.snippet[1] = "h5py.File(path, 'r', rdcc_nbytes=64 << 20)    # and chunks of about 1 MiB when writing";
     d->f.snippet[2] = "tf.data.TFRecordDataset(files, buffer_size=4 << 20)";
@@ -96,9 +105,14 @@ bool mr_rule_md1(struct mr_advice *a, struct mr_draft *d)
                          mr_say_s(a, waits));
     double fewer =
         mr_known(f->sample_bytes) && many ? fmin(1, f->sample_bytes / SHARD_BYTES / (per_thousand / 1000)) : 0.05;
-    d->f.saves_s = meta * (1 - fewer);
-    d->f.saves_low_s = 0.6 * d->f.saves_s;
-    d->f.saves_high_s = meta;
+    struct mr_pipeline q = mr_pipeline_now(a);
+    q.meta_x = fmax(fewer, 1e-6);
+    bool replayed = stalls && mr_predict(a, d, &q);
+    if (!replayed) {
+        d->f.saves_s = meta * (1 - fewer);
+        d->f.saves_low_s = 0.6 * d->f.saves_s;
+        d->f.saves_high_s = meta;
+    }
     d->f.confidence = 0.8;
     d->f.potential = a->f->has_steps && !stalls;
     d->f.title = many ? mr_say(a, "%.0f opens per 1,000 samples: open and stat take %s of %s", per_thousand,
@@ -109,8 +123,10 @@ bool mr_rule_md1(struct mr_advice *a, struct mr_draft *d)
     d->f.evidence =
         mr_say(a, "%s files, %.3g opens per sample; open, stat and close waited for %s by the stall, %s in all",
                mr_say_count(a, mr_known_or(f->files, 0)), per_thousand / 1000, mr_say_s(a, meta), mr_say_s(a, waits));
-    d->f.formula =
-        mr_say(a, "metadata's part of the stall %s x (1 - new opens / old opens %.3f)", mr_say_s(a, meta), fewer);
+    d->f.formula = replayed
+                       ? mr_replay_formula(a, mr_say(a, "%s of the opens", mr_say_share(a, fewer)))
+                       : mr_say(a, "not replayed: metadata's part of the stall %s x (1 - new opens / old opens %.3f)",
+                                mr_say_s(a, meta), fewer);
     d->f.snippet[0] = "dataset:\n  num_samples_per_file: 1000\n  format: tfrecord";
     d->f.snippet[1] = "webdataset.WebDataset('shards/{000000..000999}.tar')";
     d->f.snippet[2] = "tf.data.TFRecordDataset(shards, num_parallel_reads=8)";

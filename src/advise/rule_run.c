@@ -27,12 +27,6 @@ bool mr_rule_th3(struct mr_advice *a, struct mr_draft *d)
     return true;
 }
 
-/* An evaluation step waits as long as its loader takes longer than computing does. */
-static double evaluation_stall(double load_s, double workers, double compute_s)
-{
-    return workers < 1 ? load_s : fmax(0, load_s / workers - compute_s);
-}
-
 bool mr_rule_ev1(struct mr_advice *a, struct mr_draft *d)
 {
     const struct mr_explain_facts *f = a->f;
@@ -46,13 +40,11 @@ bool mr_rule_ev1(struct mr_advice *a, struct mr_draft *d)
         double room = f->evaluation_cpu < 0.5 ? 8 : mr_known_or(f->cpus_per_rank, 8); /* asleep: CPUs are no limit */
         double most = fmax(fmax(1, workers), room);
         double then = fmin(most, fmax(workers + 1, ceil(load / fmax(compute, load / most))));
-        double now_s = evaluation_stall(load, workers, compute), then_s = evaluation_stall(load, then, compute);
-        d->f.saves_s = now_s > 0 ? a->evaluation_s * (1 - then_s / now_s) : 0;
+        d->f.saves_s = mr_predict_evaluation(a, then);
         d->f.title = mr_say(a, "%s: %.0f %s, a batch takes one %s", d->f.title, workers,
                             workers > 0.5 && workers < 1.5 ? "worker" : "workers", mr_say_s(a, load));
         d->f.fix = mr_say(a, "the evaluation's loader: workers %.0f -> %.0f", workers, then);
-        d->f.formula =
-            mr_say(a, "%s x (1 - %s / %s)", mr_say_s(a, a->evaluation_s), mr_say_s(a, then_s), mr_say_s(a, now_s));
+        d->f.formula = mr_replay_formula(a, mr_say(a, "%.0f workers", then));
         d->f.snippet[1] = mr_say(a, "DataLoader(validation, num_workers=%.0f, ...)", then);
     } else {
         d->f.fix = "give the evaluation's loader workers, or more of them, or evaluate less often";
@@ -76,17 +68,23 @@ bool mr_rule_ep1(struct mr_advice *a, struct mr_draft *d)
     if (f->first_step_s <= 3 * f->step_s)
         return mr_silent(a, "the first step of an epoch takes %s, others %s", mr_say_s(a, f->first_step_s),
                          mr_say_s(a, f->step_s));
-    d->f.saves_s = more * (f->epochs - 1);
-    d->f.saves_low_s = 0.7 * d->f.saves_s;
-    d->f.saves_high_s = d->f.saves_s;
+    struct mr_pipeline q = mr_pipeline_now(a);
+    q.keeps = true;
+    bool replayed = a->starved && mr_predict(a, d, &q);
+    if (!replayed) {
+        d->f.saves_s = more * (f->epochs - 1);
+        d->f.saves_low_s = 0.5 * d->f.saves_s;
+        d->f.saves_high_s = d->f.saves_s;
+    }
     d->f.confidence = 0.85;
     d->weight = 1.1;
     d->f.title = mr_say(a, "each epoch begins with a step of %s, others take %s: workers or an index are set up anew",
                         mr_say_s(a, f->first_step_s), mr_say_s(a, f->step_s));
     d->f.fix = "keep workers and their state between epochs";
     d->f.evidence = mr_say(a, "%.0f epochs", f->epochs);
-    d->f.formula = mr_say(a, "(%s - %s) x %.0f epochs behind the first", mr_say_s(a, f->first_step_s),
-                          mr_say_s(a, f->step_s), f->epochs - 1);
+    d->f.formula = replayed ? mr_replay_formula(a, "workers that start once")
+                            : mr_say(a, "not replayed: (%s - %s) x %.0f epochs behind the first",
+                                     mr_say_s(a, f->first_step_s), mr_say_s(a, f->step_s), f->epochs - 1);
     d->f.snippet[1] = "DataLoader(..., persistent_workers=True)";
     d->f.snippet[2] = "ds.repeat(epochs)    # one iterator over all epochs";
     d->f.command = mr_try_run(a, "");
@@ -302,6 +300,11 @@ bool mr_rule_tl2(struct mr_advice *a, struct mr_draft *d)
         return mr_silent(a, "the slowest rank changes: rank %d was it in %s of %s steps", mr_culprit_rank(a, c),
                          mr_say_count(a, (double)c->steps), mr_say_count(a, all));
     unsigned why = mr_culprit_class(c);
+    if (why == MR_TIME_STALL && mr_storage_is_limit(a))
+        return mr_silent(a,
+                         "rank %d waits for reads while the storage is the limit: whoever is last, it is for want of "
+                         "bytes (TH4)",
+                         mr_culprit_rank(a, c));
     d->f.saves_s = (double)c->lost_ns / 1e9;
     d->f.saves_low_s = 0.5 * d->f.saves_s;
     d->f.saves_high_s = fmax(a->barrier_s, d->f.saves_s);

@@ -26,8 +26,9 @@ bool mr_rule_vis1(struct mr_advice *a, struct mr_draft *d)
                mr_say_bytes(a, mr_known_or(f->mapped_bytes, 0)), mr_say_bytes(a, mr_known_or(f->opened_bytes, 0)),
                mr_say_bytes(a, seen), mr_say_bytes(a, sampled));
     d->f.formula = "none: nothing is saved by knowing";
-    d->f.command =
-        f->program && *f->program ? mr_say(a, "millrace trace --mmap -o mapped.mrt -- %s", f->program) : NULL;
+    d->f.command = f->program && *f->program && !f->program_cut
+                       ? mr_say(a, "millrace trace --mmap -o mapped.mrt -- %s", f->program)
+                       : NULL;
     return true;
 }
 

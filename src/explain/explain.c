@@ -285,6 +285,7 @@ static int explain(struct explain_job *j, struct mr_error *err)
     keep_steps(j);
     rc = rc ? rc : mr_explain_finish_ranks(j);
     rc = rc ? rc : mr_explain_facts(j);
+    rc = rc ? rc : mr_explain_batches(j);
     rc = rc ? rc : mr_explain_counters(j);
     rc = rc ? rc : mr_explain_trust(j);
     j->x->trust.unfinished = j->t->unfinished;

@@ -117,6 +117,15 @@ struct mr_explain_rank {
     bool ended;                /* the trace has its end */
 };
 
+/* What the batch of a step took those that made it, all of them together: metadata calls, reads, work on a CPU, and
+ * neither (sleep, a lock, no free CPU); from being ready to the training loop; of an epoch's first, from the epoch's
+ * begin to the begin of its load. */
+struct mr_explain_batch {
+    uint32_t step; /* index */
+    bool known;    /* false: nothing is known but the step */
+    float meta_s, read_s, cpu_s, other_s, hand_s, start_s, bytes;
+};
+
 /* A thread or process that prepares batches. */
 struct mr_explain_worker {
     uint32_t rank, pid, tid, id;
@@ -293,6 +302,8 @@ struct mr_explain_facts {
     double from[4];        /* with tiers: share of the samples from memory, SSD, peers, the source; NAN without */
     double source_bytes;   /* with tiers: read from the data set's files by all nodes */
     double source_reread;  /* the same over its distinct bytes */
+    double bound_spare_s;  /* with tiers: training beyond the bound that is printed beside it */
+    bool program_cut;      /* `program` is not the whole command line, or not as it was */
     bool causes_estimated; /* why batches came late is an estimate from the readers' sums */
     bool no_loader;        /* the training loop reads its data itself, or takes it from threads of its own */
     bool persistent;       /* workers live on from epoch to epoch */
@@ -403,6 +414,8 @@ struct mr_explanation {
     struct mr_explain_step *step; /* by rank, then time */
     void *step_memory;            /* NULL: the steps are the arena's */
     size_t steps;
+    struct mr_explain_batch *batch; /* the first steps of each rank, in their order; at most 10,000 */
+    size_t batches;
     struct mr_explain_worker *worker;
     size_t workers;
     struct mr_explain_file *file; /* those with the most bytes; at most 200 */

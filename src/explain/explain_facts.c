@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define AHEAD_LEAST 0.1   /* of the work: with less of it between waits, nothing is prepared ahead */
-#define PROGRAM_MOST 200u /* characters of a command line, or a word more */
+#define AHEAD_LEAST 0.1    /* of the work: with less of it between waits, nothing is prepared ahead */
+#define PROGRAM_MOST 4000u /* bytes of a command line: the tracer keeps no more for sure */
 
 static bool has(const struct mr_trace_string *s, const char *word)
 {
@@ -24,25 +24,38 @@ static bool starts(const struct mr_trace_string *s, const char *word)
     return s->text && s->len >= strlen(word) && !memcmp(s->text, word, strlen(word));
 }
 
-/* The command line as one would type it, shortened. */
+/* A word that a shell reads back as it was; false: it holds something that no printed command can. */
+static bool put_word(struct mr_strbuf *out, const char *text, size_t len, struct mr_arena *a)
+{
+    char *quoted = malloc(4 * len + 8);
+    const char *word = mr_explain_clean_name(a, text, len);
+    bool exact = word && strlen(word) == len && !memcmp(word, text, len);
+    for (size_t i = 0; i < len; i++)
+        exact &= (unsigned char)text[i] >= 0x20 && text[i] != 0x7f;
+    if (!quoted || !word)
+        out->failed = true;
+    else
+        mr_strbuf_printf(out, "%s%s", out->len ? " " : "", mr_shell_word(word, quoted, 4 * len + 8));
+    free(quoted);
+    return exact;
+}
+
+/* The command line as one would type it, whole: commands to try are made of it. */
 static const char *program_of(struct explain_job *j, const struct mr_trace_process *p)
 {
     const struct mr_trace_string *s = p->cmdline.len ? &p->cmdline : &p->exe;
     struct mr_strbuf out = {0};
-    char word[PROGRAM_MOST], quoted[4 * PROGRAM_MOST];
     size_t len = s->len;
+    bool exact = len < PROGRAM_MOST;
     while (len && !s->text[len - 1])
         len--;
     for (size_t at = 0, n; at < len && out.len < PROGRAM_MOST; at += n + 1) {
         for (n = 0; at + n < len && s->text[at + n]; n++)
-            if (n < sizeof word - 1)
-                word[n] = (unsigned char)s->text[at + n] < 0x20 || (unsigned char)s->text[at + n] >= 0x7f
-                              ? '?'
-                              : s->text[at + n];
-        word[MR_MIN(n, sizeof word - 1)] = '\0';
-        mr_strbuf_printf(&out, "%s%s", out.len ? " " : "", mr_shell_word(word, quoted, sizeof quoted));
+            continue;
+        exact &= put_word(&out, s->text + at, MR_MIN(n, (size_t)PROGRAM_MOST), &j->x->arena);
     }
     const char *text = out.failed ? NULL : mr_arena_strdup(&j->x->arena, out.text ? out.text : "");
+    j->x->facts.program_cut = !exact;
     mr_strbuf_done(&out);
     return text;
 }
@@ -109,6 +122,7 @@ void mr_explain_unknown_facts(struct mr_explain_facts *f)
                              &f->from[2],
                              &f->from[3],
                              &f->source_bytes,
+                             &f->bound_spare_s,
                              &f->source_reread,
                              &f->cpus_per_node,
                              &f->cpus_per_rank,

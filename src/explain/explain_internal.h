@@ -13,7 +13,7 @@
  *   explain_unions.c   unions over the threads of a rank
  *   stall_cause.c      why each wait took as long as it did
  *   explain_culprits.c who made whom wait
- *   explain_files.c, explain_facts.c, explain_ranks.c, explain_trust.c   what is left of the struct
+ *   explain_files.c, explain_facts.c, explain_batches.c, explain_ranks.c, explain_trust.c   what is left of the struct
  *
  * Invariants
  *  X1. The classes of a rank's time are disjoint and add up to its window.
@@ -387,6 +387,8 @@ int mr_explain_finish_files(struct explain_job *j);
 int mr_explain_finish_pictures(struct explain_job *j);
 int mr_explain_finish_sizes(struct explain_job *j);
 int mr_explain_facts(struct explain_job *j);
+/* x->batch. */
+int mr_explain_batches(struct explain_job *j);
 void mr_explain_unknown_facts(struct mr_explain_facts *f);
 int mr_explain_trust(struct explain_job *j);
 /* A copy that is valid UTF-8. */

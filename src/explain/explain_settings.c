@@ -213,9 +213,8 @@ bool mr_explain_reader_sums(const struct mr_run_trace *run, struct mr_explanatio
 
 /* ---- the results folder ---- */
 
-static double number_at(const json_t *list, size_t i)
+static double number_of(const json_t *v)
 {
-    const json_t *v = json_array_get(list, i);
     return json_is_number(v) ? json_number_value(v) : NAN;
 }
 
@@ -229,11 +228,15 @@ void mr_explain_run_summary(struct mr_explanation *x, const json_t *summary)
     f->workload = again ? again : f->workload;
     const char *why = json_string_value(json_object_get(json_object_get(summary, "millrace"), "incomplete_reason"));
     f->ended_early = why && *why ? mr_arena_strdup(&x->arena, why) : NULL;
+    const json_t *tiers = json_object_get(json_object_get(summary, "millrace"), "tiers");
+    double bound = number_of(json_object_get(tiers, "bound_s")),
+           ratio = number_of(json_object_get(tiers, "bound_ratio"));
+    take(&f->bound_spare_s, isfinite(bound * ratio) ? fmax(0, bound * (ratio - 1)) : NAN);
     const json_t *probe = json_object_get(summary, "storage_probe"), *trust = json_object_get(summary, "trust");
     const json_t *harness = json_object_get(trust, "harness_ceiling_samples_per_s");
     for (unsigned i = 0; i < 2 && probe; i++) {
-        take(&f->streams[i], number_at(json_object_get(probe, "streams"), i));
-        take(&f->stream_bytes_per_s[i], number_at(json_object_get(probe, "bytes_per_s"), i));
+        take(&f->streams[i], number_of(json_array_get(json_object_get(probe, "streams"), i)));
+        take(&f->stream_bytes_per_s[i], number_of(json_array_get(json_object_get(probe, "bytes_per_s"), i)));
     }
     if (json_is_number(harness))
         f->harness_samples_per_s = json_number_value(harness);

@@ -102,6 +102,22 @@ static void healthy_jobs_have_no_finding(void **state)
     assert_findings(&c, "");
 }
 
+/* Small requests that take 0.2 % of the run are a pattern, and nobody is bound by it. */
+static void a_pattern_without_a_cost_makes_no_class(void **state)
+{
+    (void)state;
+    struct mr_counters c = healthy_job();
+    set_size(&c, 4096, MR_POSIX_SIZE_READ_1K_10K);
+    double all = c.value[MR_POSIX_F_READ_TIME] + c.value[MR_POSIX_F_WRITE_TIME] + c.value[MR_POSIX_F_META_TIME];
+    c.run_s = all / c.nprocs / 0.002;
+    struct mr_explanation *x = advise(&c);
+    assert_true(x->findings > 0);
+    assert_int_equal(x->verdict.verdict, MR_VERDICT_HEALTHY);
+    assert_non_null(strstr(x->verdict.line[0], "without a cost"));
+    assert_null(x->verdict.line[2]);
+    mr_explanation_free(x);
+}
+
 static void small_requests(void **state)
 {
     (void)state;
@@ -242,6 +258,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(healthy_jobs_have_no_finding),
+        cmocka_unit_test(a_pattern_without_a_cost_makes_no_class),
         cmocka_unit_test(small_requests),
         cmocka_unit_test(mpi_io_alone),
         cmocka_unit_test(a_log_without_counters_is_incomplete),

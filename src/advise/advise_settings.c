@@ -1,11 +1,5 @@
-/* A model of how a rank's batches are prepared, and what other settings would give: workers side by side, batches
- * ahead, CPUs and storage as limits.
- *
- *     nothing ahead         step = compute + load                (our loader: load / readers)
- *     batches ahead         step = max(compute, load / min(workers, ahead), CPU per batch / CPUs, bytes / storage's
- * limit)
- *
- * The measured stall stays the base of every prediction: the model only says which part of it goes away. */
+/* The settings of a run's loader as the advisor sees them: what they are, how many workers and batches ahead would be
+ * enough, what the storage gives at most, and how a change is written down. What a change saves is advise_replay.c's. */
 #include "conf/run_command.h"
 #include "base/common.h"
 #include "advise/advise_internal.h"
@@ -40,6 +34,21 @@ struct mr_pipeline mr_pipeline_now(const struct mr_advice *a)
     }
     if (mr_storage_is_limit(a))
         p.limit_s = f->demand_bytes_per_s * f->compute_s / mr_storage_limit(a);
+    p.storage = mr_known_or(mr_storage_limit(a), 0) / ranks;
+    p.keeps = a->own || f->persistent;
+    return p;
+}
+
+struct mr_pipeline mr_pipeline_of_evaluation(const struct mr_advice *a)
+{
+    const struct mr_explain_facts *f = a->f;
+    struct mr_pipeline p = mr_pipeline_now(a);
+    double cpu = fmin(1, fmax(0, mr_known_or(f->evaluation_cpu, 0.5)));
+    p.workers = f->evaluation_workers;
+    p.ahead = 2 * p.workers;
+    p.cpu_s = f->evaluation_load_s * cpu;
+    p.read_s = f->evaluation_load_s - p.cpu_s;
+    p.compute_s = f->evaluation_compute_s;
     return p;
 }
 
@@ -53,39 +62,6 @@ bool mr_pipeline_known(const struct mr_pipeline *p)
 static double batch_cpu_s(const struct mr_advice *a, const struct mr_pipeline *p)
 {
     return mr_known(a->f->worker_cpu) ? (p->read_s + p->cpu_s) * fmin(a->f->worker_cpu, 1) : p->cpu_s;
-}
-
-static double step_of(const struct mr_advice *a, const struct mr_pipeline *p)
-{
-    double load = p->read_s + p->cpu_s;
-    if (p->workers < 1)
-        return fmax(p->compute_s + load, p->limit_s);
-    if (p->ahead < 1)
-        return fmax(p->compute_s + (p->team ? load / p->workers : load), p->limit_s);
-    double side_by_side = p->team ? p->workers : fmin(p->workers, p->ahead);
-    double step = fmax(fmax(p->compute_s, load / side_by_side), p->limit_s);
-    return p->cpus > 0 ? fmax(step, batch_cpu_s(a, p) / p->cpus) : step;
-}
-
-double mr_pipeline_stall_s(const struct mr_advice *a, const struct mr_pipeline *p)
-{
-    double load = p->read_s + p->cpu_s;
-    double fills = a->own ? 1 : fmax(1, mr_known_or(a->f->epochs, 1));
-    double first = p->team && p->workers >= 1 ? load / p->workers : load;
-    double each = fmax(0, step_of(a, p) - p->compute_s);
-    return fmin(fills, a->steps) * fmax(first, each) + fmax(0, a->steps - fills) * each;
-}
-
-double mr_pipeline_saves_s(const struct mr_advice *a, const struct mr_pipeline *p)
-{
-    struct mr_pipeline today = mr_pipeline_now(a);
-    double now = mr_pipeline_stall_s(a, &today), then = mr_pipeline_stall_s(a, p);
-    /* Workers that had to start: more of them start no sooner. */
-    double load = today.read_s + today.cpu_s, start = fmax(0, (double)a->x->first_ns / 1e9 - load);
-    double base = fmax(0, a->stall_s - start);
-    if (now > base && now > 0)
-        then *= base / now;
-    return fmax(0, base - then);
 }
 
 double mr_workers_wanted(const struct mr_advice *a, const struct mr_pipeline *p)
@@ -150,9 +126,20 @@ const char *mr_try_run(struct mr_advice *a, const char *settings)
 {
     const struct mr_explain_facts *f = a->f;
     if (a->own)
-        return mr_say(a, "millrace run %s",
-                      mr_run_command_with(f->workload ? f->workload : "WORKLOAD", settings, &a->x->arena));
-    return f->program && *f->program ? mr_say(a, "millrace trace -o after.mrt -- %s", f->program) : NULL;
+        return f->workload ? mr_say(a, "millrace run %s", mr_run_command_with(f->workload, settings, &a->x->arena))
+                           : NULL;
+    return f->program && *f->program && !f->program_cut ? mr_say(a, "millrace trace -o after.mrt -- %s", f->program)
+                                                        : NULL;
+}
+
+/* 'run' refuses reader.read_type=memory beside tiers, a policy, and ranks that read for others. */
+const char *mr_try_memory(struct mr_advice *a)
+{
+    const char *command = a->f->workload ? a->f->workload : "";
+    if (mr_known(a->f->from[0]) || strstr(command, "tiers") || strstr(command, "policy") ||
+        strstr(command, "file_access"))
+        return NULL;
+    return mr_try_run(a, "reader.read_type=memory");
 }
 
 void mr_fix_loading(struct mr_advice *a, struct mr_draft *d, double workers, double ahead)

@@ -1,0 +1,380 @@
+/* What a change of the loader's settings saves: the trace's own batches are replayed (replay.h) as they were and with the
+ * change, and the replay's share of the wait that goes away is taken of the measured wait.
+ *
+ * The replay as it was is fitted first: reads, CPU work and compute were measured while others used the same storage and
+ * CPUs, so they are shortened until the replay takes as long as the trace did. Batches of which nothing is known take the
+ * mean.
+ *
+ * The interval: blocks of neighbouring batches are drawn again and again, with the limits as uncertain as their
+ * measurement. Where it was not seen whether more readers get more, its low end is a storage (a lock, a server) that
+ * gives all of them together what it gave. */
+#include "advise/advise_internal.h"
+#include "advise/replay.h"
+#include "base/common.h"
+#include "base/rng.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define BATCHES_MOST 4000u /* replayed of all ranks */
+#define RANKS_MOST 4u
+#define DRAWS 16u
+#define DRAWN 256u /* batches of a draw */
+#define BLOCK 16u
+#define LIMIT_ERROR 0.1 /* of a limit that was measured */
+#define MODEL_ERROR 0.07
+#define FITS 3u /* rounds */
+/* Handing over a batch between processes: a fixed part, a copy by the worker, mapping it by the loop. */
+#define HAND_S 0.0003
+#define PACK_RATE 1e9
+#define MAP_RATE 4e9
+
+/* One rank's batches. Workers that start for the first one are no matter of settings. */
+struct series {
+    struct mr_replay_batch *b;
+    size_t n;
+};
+
+struct mr_prediction {
+    struct series rank[RANKS_MOST];
+    unsigned ranks;
+    double read_x, cpu_x, compute_x; /* undisturbed, of what was measured */
+    bool evaluates;                  /* the batches of evaluation, not of training */
+};
+
+/* ---- batches ---- */
+
+static bool is_chosen(const struct mr_advice *a, uint32_t rank)
+{
+    size_t every = MR_MAX(a->x->ranks / RANKS_MOST, (size_t)1);
+    return rank % every == 0 && rank / every < RANKS_MOST;
+}
+
+static double mean_bytes(const struct mr_advice *a)
+{
+    const struct mr_explain_facts *f = a->f;
+    double ranks = fmax(1, (double)a->x->ranks), batch = f->batch * f->sample_bytes;
+    double bytes = mr_known(batch) ? batch : mr_known_or(f->demand_bytes_per_s * f->compute_s / ranks, 0);
+    return bytes > 0 ? bytes : 1; /* none known: in units of a batch */
+}
+
+/* Metadata calls' part of the reads, of a batch of which only means are known. */
+static double metadata_part(const struct mr_advice *a)
+{
+    return a->read_s > 0 ? fmin(1, mr_stall_s(a, MR_STALL_METADATA) / a->read_s) : 0;
+}
+
+static struct mr_replay_batch mean_batch(const struct mr_advice *a, const struct mr_pipeline *p)
+{
+    double meta = metadata_part(a), start = 0;
+    if (a->f->epochs >= 2 && mr_known(a->f->first_step_s)) /* a step that begins an epoch */
+        start = fmax(0, a->f->first_step_s - p->compute_s - p->read_s - p->cpu_s);
+    double other = mr_known(a->f->worker_cpu)
+                       ? p->cpu_s * (1 - fmin(1, a->f->worker_cpu * (p->read_s + p->cpu_s) / fmax(p->cpu_s, 1e-12)))
+                       : 0;
+    other = a->own ? 0 : fmax(0, other);
+    return (struct mr_replay_batch){.meta_s = (float)(p->read_s * meta),
+                                    .read_s = (float)(p->read_s * (1 - meta)),
+                                    .cpu_s = (float)(p->cpu_s - other),
+                                    .other_s = (float)other,
+                                    .start_s = (float)start,
+                                    .bytes = (float)mean_bytes(a)};
+}
+
+static struct mr_replay_batch batch_of(const struct mr_explain_step *s, const struct mr_explain_batch *known,
+                                       const struct mr_replay_batch *mean)
+{
+    struct mr_replay_batch b = *mean;
+    double all = (double)(s->end_ns - s->start_ns), stall = (double)s->ns[MR_TIME_STALL];
+    if (known && known->known)
+        b = (struct mr_replay_batch){.meta_s = known->meta_s,
+                                     .read_s = known->read_s,
+                                     .other_s = known->other_s,
+                                     .cpu_s = known->cpu_s,
+                                     .hand_s = known->hand_s,
+                                     .start_s = known->start_s,
+                                     .bytes = known->bytes > 0 ? known->bytes : mean->bytes};
+    b.compute_s = (float)((double)s->ns[MR_TIME_COMPUTE] / 1e9);
+    b.rest_s = (float)(fmax(0, all - stall - (double)s->ns[MR_TIME_COMPUTE]) / 1e9);
+    b.epoch = s->epoch;
+    return b;
+}
+
+static bool gather(struct mr_advice *a, struct mr_prediction *r, const struct mr_pipeline *p)
+{
+    const struct mr_explanation *x = a->x;
+    const struct mr_replay_batch mean = mean_batch(a, p);
+    size_t each = BATCHES_MOST / RANKS_MOST, k = 0;
+    struct series *to = NULL;
+    for (size_t i = 0; i < x->steps; i++) {
+        const struct mr_explain_step *s = &x->step[i];
+        while (k < x->batches && x->batch[k].step < i)
+            k++;
+        if (i == 0 || s->rank != s[-1].rank)
+            to = is_chosen(a, s->rank) && r->ranks < RANKS_MOST ? &r->rank[r->ranks++] : NULL;
+        if (!to || to->n == each || (s->phase == MR_EXPLAIN_EVAL) != r->evaluates)
+            continue;
+        if (!to->b && !(to->b = malloc(each * sizeof(*to->b))))
+            return false;
+        const struct mr_explain_batch *known = k < x->batches && x->batch[k].step == i ? &x->batch[k] : NULL;
+        to->b[to->n] = batch_of(s, known, &mean);
+        to->b[to->n].start_s = to->n ? to->b[to->n].start_s : 0;
+        to->n++;
+    }
+    return true;
+}
+
+/* ---- settings ---- */
+
+static double or_one(double x)
+{
+    return x > 0 ? x : 1;
+}
+
+static struct mr_replay_setup setup_of(const struct mr_advice *a, const struct mr_prediction *r,
+                                       const struct mr_pipeline *p)
+{
+    struct mr_replay_setup s = {.workers = (unsigned)fmin(fmax(0, p->workers), MR_REPLAY_WORKERS),
+                                .ahead = (unsigned)fmax(0, p->ahead),
+                                .team = p->team,
+                                .drains = !a->own,
+                                .starts = !p->keeps,
+                                .storage = p->storage,
+                                .cpus = mr_known_or(p->cpus, 0),
+                                .serial = p->serial,
+                                .meta_x = or_one(p->meta_x),
+                                .read_x = or_one(p->read_x) * r->read_x,
+                                .cpu_x = or_one(p->cpu_x) * r->cpu_x,
+                                .compute_x = r->compute_x,
+                                .read_floor_s_per_byte = p->tier_rate > 0 ? 1 / p->tier_rate : 0,
+                                .from_epoch = p->tier_from,
+                                .later_only = p->tier_rate > 0,
+                                .hand_s = p->hand_s,
+                                .pack_s = p->pack_s};
+    /* Without an accelerator that was watched, steps compute on a CPU, as far as the trace shows. */
+    if (!a->own && mr_known(a->f->cpu_demand_s) && !mr_known(a->f->accelerator_idle_share))
+        s.compute_cpus = 1;
+    if (p->tier_rate > 0)
+        s.read_x = 1e-9; /* no latency but the tier's */
+    return s;
+}
+
+static double stall_of(const struct mr_prediction *r, const struct mr_replay_setup *s)
+{
+    double stall = 0;
+    struct mr_replay_result out;
+    for (unsigned i = 0; i < r->ranks; i++) {
+        if (!mr_replay_run(r->rank[i].b, r->rank[i].n, s, &out))
+            return NAN;
+        stall += out.stall_s;
+    }
+    return stall;
+}
+
+/* Shortens what was measured beside others, until the replay of the run as it was takes as long. */
+static void fit(const struct mr_advice *a, struct mr_prediction *r, const struct mr_pipeline *now)
+{
+    struct mr_replay_result out;
+    for (unsigned k = 0; k < FITS && r->ranks; k++) {
+        struct mr_replay_setup s = setup_of(a, r, now);
+        if (!mr_replay_run(r->rank[0].b, MR_MIN(r->rank[0].n, (size_t)DRAWN), &s, &out))
+            return;
+        r->read_x = fmin(1, r->read_x / out.read_slow);
+        r->cpu_x = fmin(1, r->cpu_x / out.cpu_slow);
+        r->compute_x = fmin(1, r->compute_x / out.compute_slow);
+        if (out.read_slow < 1.02 && out.cpu_slow < 1.02 && out.compute_slow < 1.02)
+            return;
+    }
+}
+
+static struct mr_prediction *prepare(struct mr_advice *a, bool evaluates)
+{
+    struct mr_prediction **of = evaluates ? &a->evaluation : &a->training;
+    if (*of)
+        return *of;
+    struct mr_pipeline now = evaluates ? mr_pipeline_of_evaluation(a) : mr_pipeline_now(a);
+    struct mr_prediction *r = calloc(1, sizeof(*r));
+    if (!r || !mr_pipeline_known(&now)) {
+        a->failed |= !r;
+        free(r);
+        return NULL;
+    }
+    r->read_x = r->cpu_x = r->compute_x = 1;
+    r->evaluates = evaluates;
+    *of = r;
+    if (!gather(a, r, &now)) {
+        a->failed = true;
+        return NULL;
+    }
+    fit(a, r, &now);
+    return r;
+}
+
+void mr_prediction_free(struct mr_prediction *r)
+{
+    for (unsigned i = 0; r && i < r->ranks; i++)
+        free(r->rank[i].b);
+    free(r);
+}
+
+/* ---- seconds ---- */
+
+/* Waits that settings can change: workers that had to start for the first batch start no sooner. */
+static double base_s(const struct mr_advice *a, const struct mr_pipeline *now)
+{
+    double load = now->read_s + now->cpu_s, start = fmax(0, (double)a->x->first_ns / 1e9 - load);
+    return fmax(0, a->stall_s - start);
+}
+
+/* Of `base`, by two replays. What the replay as it was does not account for stays. */
+static double saved(double base, double now, double then, double scale)
+{
+    now *= scale;
+    then *= scale;
+    if (now > base && now > 0)
+        then *= base / now;
+    return fmax(0, fmin(base, now) - then);
+}
+
+static double scale_of(const struct mr_advice *a, const struct mr_prediction *r)
+{
+    double n = 0, steps = 0;
+    for (unsigned i = 0; i < r->ranks; i++)
+        n += (double)r->rank[i].n;
+    for (size_t i = 0; i < a->x->steps; i++)
+        steps += (a->x->step[i].phase == MR_EXPLAIN_EVAL) == r->evaluates;
+    return n > 0 ? steps / fmax(1, (double)a->x->ranks) / n : 0;
+}
+
+static double predict(struct mr_advice *a, bool evaluates, const struct mr_pipeline *q)
+{
+    struct mr_prediction *r = prepare(a, evaluates);
+    if (!r)
+        return NAN;
+    struct mr_pipeline now = evaluates ? mr_pipeline_of_evaluation(a) : mr_pipeline_now(a);
+    const struct mr_replay_setup before = setup_of(a, r, &now), after = setup_of(a, r, q);
+    double base = evaluates ? a->evaluation_s : base_s(a, &now), scale = scale_of(a, r);
+    double was = stall_of(r, &before), is = stall_of(r, &after);
+    a->replayed = 0;
+    for (unsigned i = 0; i < r->ranks; i++)
+        a->replayed += (double)r->rank[i].n;
+    a->now_s = base;
+    a->then_s = base - saved(base, was, is, scale);
+    return base - a->then_s;
+}
+
+/* A draw: blocks of the first rank's batches, in the order of the draw. */
+static size_t draw(const struct series *of, unsigned round, struct mr_replay_batch *to)
+{
+    size_t n = MR_MIN(of->n, (size_t)DRAWN), block = MR_MIN((size_t)BLOCK, of->n);
+    for (size_t i = 0; i < n;) {
+        uint64_t random = mr_rng_at(1, MR_RNG_TEST, (uint64_t)round << 32 | i);
+        size_t from = (size_t)mr_rng_below(random, of->n - block + 1);
+        for (size_t k = 0; k < block && i < n; k++, i++) {
+            to[i] = of->b[from + k];
+            to[i].start_s = k ? to[i].start_s : 0;
+        }
+    }
+    return n;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Shares of the wait that go away, of all draws, sorted; 0: no answer. */
+static unsigned draw_shares(const struct mr_prediction *r, struct mr_replay_setup before, struct mr_replay_setup after,
+                            double shares[DRAWS])
+{
+    struct mr_replay_batch drawn[DRAWN];
+    struct mr_replay_result x, y;
+    unsigned n = 0;
+    double storage[2] = {before.storage, after.storage};
+    for (unsigned k = 0; k < DRAWS && r->ranks; k++) {
+        const struct series *of = &r->rank[k % r->ranks];
+        size_t m = of->n ? draw(of, k, drawn) : 0;
+        double error = 1 + LIMIT_ERROR * (2 * (double)k / (DRAWS - 1) - 1);
+        before.storage = storage[0] * error;
+        after.storage = storage[1] * error;
+        if (!m || !mr_replay_run(drawn, m, &before, &x) || !mr_replay_run(drawn, m, &after, &y) || !(x.stall_s > 0))
+            continue;
+        shares[n++] = fmin(1, fmax(0, 1 - y.stall_s / x.stall_s));
+    }
+    qsort(shares, n, sizeof(*shares), ascending);
+    return n;
+}
+
+/* The pessimist's settings: what was not seen to grow does not. */
+static struct mr_pipeline at_worst(const struct mr_advice *a, const struct mr_pipeline *q)
+{
+    const struct mr_explain_facts *f = a->f;
+    struct mr_pipeline w = *q, now = mr_pipeline_now(a);
+    double ranks = fmax(1, (double)a->x->ranks), side = fmax(1, now.workers);
+    bool more = q->workers > now.workers;
+    double in_use = mean_bytes(a) * side / fmax(1e-9, now.read_s);
+    if (more && now.workers < 1)
+        side = 1;
+    if (f->stream_bytes_per_s[1] > 0) /* reached, if not the most */
+        in_use = fmax(in_use, fmax(f->stream_bytes_per_s[0], f->stream_bytes_per_s[1]) / ranks);
+    bool grows_to_knee = mr_known(f->knee) && q->workers <= f->knee;
+    if (more && !(w.storage > 0) && !grows_to_knee && in_use > 0)
+        w.storage = in_use;
+    if (more)
+        w.serial = side;
+    return w;
+}
+
+bool mr_predict(struct mr_advice *a, struct mr_draft *d, const struct mr_pipeline *q)
+{
+    double shares[DRAWS], saves = predict(a, false, q);
+    if (!mr_known(saves))
+        return false;
+    struct mr_prediction *r = a->training;
+    struct mr_pipeline now = mr_pipeline_now(a), worst = at_worst(a, q);
+    double worst_s = predict(a, false, &worst);
+    (void)predict(a, false, q); /* the one that the text shows */
+    double base = base_s(a, &now), low = saves, high = saves;
+    unsigned n = draw_shares(r, setup_of(a, r, &now), setup_of(a, r, q), shares);
+    double usual = n ? shares[n / 2] : 0;
+    if (n && usual > 0) { /* the draws' spread about the replay of all */
+        low = saves * fmin(1, shares[n / 10] / usual);
+        high = saves * fmax(1, shares[n - 1 - n / 10] / usual);
+    }
+    d->f.saves_s = saves;
+    d->f.saves_low_s = fmin(low, saves - MODEL_ERROR * saves);
+    d->f.saves_high_s = fmin(base, fmax(high, saves + MODEL_ERROR * saves));
+    d->f.saves_low_s = fmin(d->f.saves_low_s, worst_s);
+    return true;
+}
+
+const char *mr_replay_formula(struct mr_advice *a, const char *what)
+{
+    return mr_say(a, "replay of %.0f batches with %s: waits for data %s -> %s", a->replayed, what,
+                  mr_say_s(a, a->now_s), mr_say_s(a, a->then_s));
+}
+
+double mr_predict_evaluation(struct mr_advice *a, double workers)
+{
+    struct mr_pipeline q = mr_pipeline_of_evaluation(a);
+    q.workers = workers;
+    q.ahead = fmax(q.ahead, 2 * workers);
+    return predict(a, true, &q);
+}
+
+double mr_pipeline_saves_s(struct mr_advice *a, const struct mr_pipeline *p)
+{
+    return mr_known_or(predict(a, false, p), 0);
+}
+
+/* A loop that loads by itself gets its batches through processes: what that costs was not measured. */
+void mr_pipeline_hand_over(const struct mr_advice *a, struct mr_pipeline *q)
+{
+    double bytes = a->f->delivered_bytes / fmax(1, a->steps * fmax(1, (double)a->x->ranks));
+    if (a->own || a->f->team)
+        return;
+    bytes = mr_known(bytes) ? bytes : mean_bytes(a);
+    q->pack_s = bytes / PACK_RATE;
+    q->hand_s = HAND_S + bytes / MAP_RATE;
+}
