@@ -6,6 +6,7 @@
 #include "base/map.h"
 #include "checkpoint/state_cuda.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -129,6 +130,7 @@ static int find_same(struct mr_map *by_address, const struct mr_state_image *m, 
     uint64_t *at = mr_map_put(by_address, mr_hash_bytes(&t->data, sizeof t->data, 1));
     if (!at)
         return -ENOMEM;
+    assert(!*at || m->piece[*at - 1].tensor); /* set before its place is counted */
     if (*at && same_tensor(m->piece[*at - 1].tensor, t))
         *out = m->piece[*at - 1].tensor;
     else

@@ -243,6 +243,7 @@ static void load_block(struct millrace *s, uint64_t epoch, uint64_t row)
 static void expect_next(struct millrace *s, uint64_t i, uint64_t access)
 {
     struct block *b = &s->block;
+    assert(s->ranks > 0);
     uint32_t column = s->ranks == 1 ? 0 : (uint32_t)(i % s->ranks);
     b->at = i + 1;
     b->expected = column + 1 < s->ranks ? access + 1 : access + mr_schedule_world(s->w->schedule) - column;
