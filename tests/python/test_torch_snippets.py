@@ -1,0 +1,125 @@
+"""Every Python block of README.md and doc/ runs: /data becomes folders of this test, CUDA the CPU, sizes and epochs small. What a block
+presupposes (a model, a loader) stands in BEFORE. A block that needs a framework or version which is not here is listed as skipped."""
+import glob
+import os
+import re
+import subprocess
+import time
+import types
+
+from front_end import MILLRACE, folder, plain_pictures, run, skip
+
+try:
+    import torch
+    import torchvision  # noqa: F401
+except ImportError as why:
+    skip(f"no PyTorch or torchvision: {why}")
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+# In the text of a block, in this order.
+ADAPT = [
+    (r"/data/imagenet/(train|val)", lambda m: pictures()),
+    (r"/data/set", lambda m: pictures()),
+    (r'"ckpt', lambda m: '"' + os.path.join(folder, "ckpt")),
+    (r"/dev/shm/job", lambda m: os.path.join(folder, "tier")),
+    (r'"checkpoint.pt"', lambda m: repr(os.path.join(folder, "checkpoint.pt"))),
+    (r'device="cuda"', lambda m: 'device="cpu"'),
+    (r'map_location="cuda"', lambda m: 'map_location="cpu"'),
+    (r'autocast\("cuda"', lambda m: 'autocast("cpu"'),
+    (r"\.cuda\(\)", lambda m: ""),
+    (r"resnet50\(\)", lambda m: "shufflenet_v2_x0_5(num_classes=10)"),
+    (r"batch_size=256", lambda m: "batch_size=8"),
+    (r", 256,", lambda m: ", 8,"),
+    (r"range\((3|90)\)", lambda m: "range(1)"),
+    (r"epochs=90", lambda m: "epochs=1"),
+    (r"num_workers=\d+|threads=\d+", lambda m: m.group().split("=")[0] + "=2"),
+]
+if int(torch.__version__.split(".")[0]) < 2:  # overlapped saves say that they need PyTorch 2
+    ADAPT.append((r", overlapped=True", lambda m: ""))
+_pictures = []
+
+
+def pictures():
+    if not _pictures:
+        _pictures.append(plain_pictures("snippets", "--files", "16", "--dims", "60x80x3", "--subfolders", "2"))
+        subprocess.run([MILLRACE, "-q", "scan", _pictures[0]], check=True, stdout=subprocess.DEVNULL)
+    return _pictures[0]
+
+
+def training():
+    """What pages about states presuppose: a small model, its optimiser, a loader of ours and a step."""
+    from millrace.torch import DataLoader
+
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.AdamW(model.parameters())
+    data = torch.utils.data.TensorDataset(torch.arange(64.0).reshape(16, 4))
+
+    def train(batch):
+        optimizer.zero_grad()
+        model(batch[0]).sum().backward()
+        optimizer.step()
+
+    return {"torch": torch, "model": model, "optimizer": optimizer, "loader": DataLoader(data, batch_size=4), "train": train, "step": 0,
+            "state_dict": {"model": model.state_dict()}, "time": time}
+
+
+def jax_training():
+    return {"params": 0.0, "train_step": lambda params, batch: params + batch["data"].mean(), "save": lambda params, state: None}
+
+
+BEFORE = {"doc/guides/state.md": training, "README.md": training, "doc/guides/python.md": lambda: jax_training()}
+
+
+def blocks():
+    pages = ["README.md"] + sorted(os.path.relpath(p, ROOT) for p in glob.glob(os.path.join(ROOT, "doc", "**", "*.md"), recursive=True))
+    for page in pages:
+        with open(os.path.join(ROOT, page), encoding="utf-8") as f:
+            text = f.read()
+        for m in re.finditer(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+            yield page, text[: m.start()].count("\n") + 2, m.group(1)
+
+
+def missing(code):
+    """The module that a block needs and that is not here."""
+    needs = {"tensorflow": "tensorflow", "jax": "jax", "lightning": "lightning"}
+    for name, module in needs.items():
+        if re.search(rf"^(import|from) {name}", code, re.MULTILINE):
+            try:
+                __import__(module)
+            except ImportError:
+                return module
+    if "torch.distributed.checkpoint" in code:
+        try:
+            from torch.distributed.checkpoint import save  # noqa: F401
+        except ImportError:
+            return "torch.distributed.checkpoint of PyTorch 2"
+    return None
+
+
+def run_block(page, line, code):
+    for pattern, new in ADAPT:
+        code = re.sub(pattern, new, code)
+    module = types.ModuleType("snippet")
+    module.__dict__.update(BEFORE.get(page, dict)())
+    torch.manual_seed(0)
+    # The line numbers of a traceback are those of the page.
+    exec(compile("\n" * (line - 1) + code, page, "exec"), module.__dict__)
+
+
+def every_block_of_the_documentation_runs():
+    ran, skipped = [], []
+    os.chdir(folder)
+    for page, line, code in blocks():
+        lacks = missing(code)
+        if lacks:
+            skipped.append(f"{page}:{line} (no {lacks})")
+            continue
+        run_block(page, line, code)
+        ran.append(f"{page}:{line}")
+    print("ran:", ", ".join(ran))
+    print("not run:", ", ".join(skipped) or "none")
+    assert len(ran) >= 4, ran
+
+
+torch.set_num_threads(1)
+run([every_block_of_the_documentation_runs])
