@@ -88,14 +88,11 @@ def decide(distributed: bool | None, first: Ranks | None = None) -> Ranks:
     return known or ALONE
 
 
-def warn_of_part(ranks: Ranks, loader: str, order: str) -> None:
+def warn_of_part(ranks: Ranks, loader: str, order: str, hint: str) -> None:
     """Once for each front end: only a part of the data is read."""
     if loader not in _warned:
         _warned.add(loader)
-        warn(
-            f"{loader}: rank {ranks.rank} of {ranks.world} ({ranks.source}) reads its part of the data{order}; "
-            "distributed=False reads all of it, distributed=True silences this warning"
-        )
+        warn(f"{loader}: rank {ranks.rank} of {ranks.world} ({ranks.source}) reads its part of the data{order}; {hint}")
 
 
 def warn_of_launcher(loader: str, hint: str) -> None:

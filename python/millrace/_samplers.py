@@ -98,7 +98,8 @@ class Choice:
         if ranks.world > 1 or self._tiers:  # tiers need an order that is known ahead, also for a single process
             sampler = DistributedSampler(dataset, ranks.world, ranks.rank, shuffle=self.shuffle, seed=self.seed or 0)
         if ranks.world > 1 and self._distributed is None:
-            _ranks.warn_of_part(ranks, "millrace.torch", ", in DistributedSampler's order")
+            hint = "distributed=False reads all of it, distributed=True silences this warning"
+            _ranks.warn_of_part(ranks, "millrace.torch", ", in DistributedSampler's order", hint)
         shuffle = None if sampler is not None else self.shuffle
         return make(dataset, batch_size, shuffle, sampler, None, drop_last, generator)
 

@@ -72,13 +72,13 @@ class BatchIterator:
     def __init__(self, owner: "Loader") -> None:
         self._owner = owner
         self._batches: Iterator[Any] | None = None
-        self._staged: tuple[Any, dict[str, int]] | None = None
+        self._staged: tuple[Any, dict[str, Any]] | None = None
         self._state = owner._plain.state_dict()
 
     def __iter__(self) -> "BatchIterator":
         return self
 
-    def _read(self) -> tuple[Any, dict[str, int]] | None:
+    def _read(self) -> tuple[Any, dict[str, Any]] | None:
         """The next batch and the position behind it; None behind the last epoch."""
         plain = self._owner._plain
         while True:
@@ -108,7 +108,7 @@ class BatchIterator:
         """The position behind the last batch that next() returned."""
         return json.dumps(self._state).encode()
 
-    def set_state(self, state: bytes | str | dict[str, int]) -> None:
+    def set_state(self, state: bytes | str | dict[str, Any]) -> None:
         """The next batch is the one behind that position."""
         values = state if isinstance(state, dict) else json.loads(state)
         self._owner._plain.load_state_dict(values)
@@ -121,7 +121,7 @@ class Loader:
 
     dataset, batch_size and the options of millrace.numpy.Loader; besides
     epochs     1
-    rank, world  jax.process_index() and jax.process_count()
+    rank, world  jax.process_index() and jax.process_count(), where there are several; else as millrace.numpy.Loader's
     structure  "dict": {"data": ..., "label": ...}; "tuple": (data, label). The label is left out where samples have
                none.
     keys       names in the dict
@@ -145,7 +145,7 @@ class Loader:
             raise ValueError(f"structure is 'dict' or 'tuple', not '{structure}'")
         if (rank is None) != (world is None):
             raise ValueError("rank and world go together")
-        if rank is None or world is None:
+        if rank is None and jax.process_count() > 1:
             rank, world = jax.process_index(), jax.process_count()
         self.epochs, self.structure, self.keys = epochs, structure, keys
         self.sharding = jax.sharding.SingleDeviceSharding(sharding) if isinstance(sharding, jax.Device) else sharding
@@ -156,8 +156,8 @@ class Loader:
         self._plain = _plain.Loader(dataset, batch_size, rank=rank, world=world, epochs=epochs, **options)
         if not len(self._plain):
             raise ValueError(
-                f"an epoch has no batch: batch_size {batch_size} times {world} processes is larger than the "
-                f"{self._plain.info['samples']} samples, and drop_last leaves the rest out"
+                f"an epoch has no batch: batch_size {batch_size} times {self._plain.world} processes is larger than "
+                f"the {self._plain.info['samples']} samples, and drop_last leaves the rest out"
             )
 
     def _tree(self, batch: _plain.Batch) -> Any:

@@ -25,12 +25,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import _core, _pictures
+from . import _core, _pictures, _ranks
 from ._key import job_key
 from ._sources import path_source
 
 __all__ = ["Batch", "Loader", "Samples"]
 
+_GLOBAL_ORDERS = ("sequential", "torch", "cipher")  # the same sequence whatever the number of ranks
 _SPARE = 3  # batches that a program holds without a copy
 
 
@@ -51,7 +52,8 @@ class Loader:
                  random part of each picture, made `size` large, and flips half of them; else the shorter side is made
                  `resize` long and the middle taken
     shuffle      order "torch" (torch.randperm and DistributedSampler), else "sequential"; `order` names any other
-    rank, world  this process reads every world-th sample
+    rank, world  this process reads every world-th sample; left out: those of an initialised process group, else of
+                 torchrun's RANK and WORLD_SIZE, when an epoch begins; 0 and 1: everything on each
     drop_last    leave out a last, smaller batch
     threads      0: as many as there are CPUs
     lookahead    batches read ahead
@@ -75,8 +77,8 @@ class Loader:
         shuffle: bool = False,
         order: str | None = None,
         seed: int = 0,
-        rank: int = 0,
-        world: int = 1,
+        rank: int | None = None,
+        world: int | None = None,
         drop_last: bool = False,
         threads: int = 0,
         lookahead: int = 3,
@@ -98,11 +100,12 @@ class Loader:
             raise ValueError(f"batch_size must be at least 1, not {batch_size}")
         flags = _core.DENSE | (_core.IN_MEMORY if in_memory else 0) | (_core.VERIFY if verify else 0)
         flags |= _core.SKIP_BAD if on_error == "skip" else 0
-        self.batch_size, self.seed, self.world = batch_size, seed, world
+        self.batch_size, self.seed = batch_size, seed
+        self._decides = rank is None and world is None
+        rank, world = (rank or 0, world or 1) if not self._decides else _ranks.decide(None)[:2]
         self._source = path_source(os.fspath(dataset))
-        self._core = _core.Loader(
-            self._source.manifest,
-            batch_size,
+        self._options: dict[str, Any] = dict(
+            batch_size=batch_size,
             threads=threads,
             lookahead=lookahead,
             spare=_SPARE,
@@ -122,6 +125,8 @@ class Loader:
             **self._key(tiers or policy, rank, world, key_file),
             preprocess=_pictures.recipe(pictures),
         )
+        self._core = _core.Loader(self._source.manifest, **self._options)
+        self._warn_of_part()
         self._epoch, self._batches, self._in_epoch = 0, 0, False
         self._first = 0  # global position where the running epoch was entered
         self._resume = 0
@@ -133,6 +138,36 @@ class Loader:
         if key_file is not None:
             return {"key_file": key_file}
         return {"key": job_key(rank, world) if tiered else None}
+
+    def _warn_of_part(self) -> None:
+        ranks = _ranks.decide(None)
+        if self._decides and ranks.world > 1:
+            hint = "rank=0, world=1 reads all of it, rank= and world= silence this warning"
+            _ranks.warn_of_part(ranks, "millrace.numpy", "", hint)
+
+    def _settle(self) -> None:
+        """Opens the data set again where the ranks are others now than before."""
+        if not self._decides:
+            return
+        rank, world = _ranks.decide(None)[:2]
+        if (rank, world) == (self._options["rank"], self._options["world"]):
+            return
+        self._core.close()
+        self._options.update(rank=rank, world=world)
+        if self._options.get("key_file") is None:
+            self._options["key"] = job_key(rank, world) if self._options["tiers"] or self._options["policy"] else None
+        self._core = _core.Loader(self._source.manifest, **self._options)
+        self._warn_of_part()
+
+    @property
+    def rank(self) -> int:
+        """Which part this process reads."""
+        return int(self._options["rank"])
+
+    @property
+    def world(self) -> int:
+        """How many parts there are."""
+        return int(self._options["world"])
 
     @property
     def classes(self) -> list[str]:
@@ -155,6 +190,7 @@ class Loader:
         return self._core.skipped()[0]
 
     def __len__(self) -> int:
+        self._settle()
         return self._core.batches
 
     def set_epoch(self, epoch: int) -> None:
@@ -163,10 +199,14 @@ class Loader:
 
     def seek(self, epoch: int, batch: int) -> None:
         """The next iteration begins with that batch of that epoch."""
+        self._settle()
         self.set_epoch(epoch)
         self._resume = batch * self.batch_size * self.world
 
     def __iter__(self) -> Iterator[Batch]:
+        self._settle()
+        if self._decides and self.world == 1:
+            _ranks.warn_of_launcher("millrace.numpy", "pass rank= and world= to share it")
         position, self._resume = self._resume, 0
         self._turn += 1
         turn = self._turn
@@ -181,20 +221,28 @@ class Loader:
         self._in_epoch = False
         self._epoch += 1
 
-    def state_dict(self) -> dict[str, int]:
+    def state_dict(self) -> dict[str, Any]:
         """The position behind the last batch that was delivered; another `world` may continue it in global orders."""
         epoch, position = self._epoch, self._resume
         if self._in_epoch:
             position = self._first + self._batches * self.batch_size * self.world
             if self._at_end:
                 epoch, position = epoch + 1, 0
-        return {"version": 1, "epoch": epoch, "position": position, "seed": self.seed, "samples": self.info["samples"]}
+        out = {"version": 1, "epoch": epoch, "position": position, "seed": self.seed, "samples": self.info["samples"]}
+        return {**out, "order": self._options["order"], "rank": self.rank, "world": self.world}
 
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """The next iteration continues there."""
-        for key, here in (("version", 1), ("seed", self.seed), ("samples", self.info["samples"])):
-            if state[key] != here:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The next iteration continues there, or ValueError: why it cannot."""
+        self._settle()
+        order = self._options["order"]
+        for key, here in (("version", 1), ("seed", self.seed), ("samples", self.info["samples"]), ("order", order)):
+            if state.get(key, here) != here:
                 raise ValueError(f"this state is of another run: {key} {state[key]}, here {here}")
+        ranks = state.get("world", self.world)
+        if state["position"] and ranks != self.world and order not in _GLOBAL_ORDERS:
+            raise ValueError(
+                f"this state cannot be continued: the order '{order}' of {ranks} ranks is none of {self.world} ranks"
+            )
         self._epoch, self._resume, self._in_epoch = state["epoch"], state["position"], False
 
     def stats(self) -> dict[str, Any]:

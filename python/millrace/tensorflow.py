@@ -137,11 +137,11 @@ class Batches(tf.train.experimental.PythonState):
             x = tf.convert_to_tensor(data)
             yield x if labels is None else (x, tf.convert_to_tensor(labels))
 
-    def get_state(self) -> dict[str, int]:
+    def get_state(self) -> dict[str, Any]:
         """The position behind the last batch that was delivered."""
         return self._loader.state_dict()
 
-    def set_state(self, state: dict[str, int]) -> None:
+    def set_state(self, state: dict[str, Any]) -> None:
         """The next iteration continues there."""
         self._loader.load_state_dict(state)
 

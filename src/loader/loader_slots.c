@@ -4,6 +4,8 @@
  * All slabs are one mapping (L8). Rows are a fixed stride apart where all samples are equally long or the caller fixed
  * the row's size, and packed one behind the other where sizes differ; a sample that does not fit its slab gets a buffer
  * of its own, which is freed when the slot is used again (L4). */
+#include "base/cgroup.h"
+#include "base/strbuf.h"
 #include "loader/loader_internal.h"
 
 #include <errno.h>
@@ -19,7 +21,8 @@
 #define BLOCK 4096u /* direct reads take whole blocks; no file system asks for larger ones */
 #define HUGE_PAGE (2 * MR_MIB)
 #define QUEUE_ROOM (32 * MR_MIB)
-#define PREFAULT_MAX (64 * MR_MIB) /* larger slabs are faulted by their first use, in parallel */
+#define CHECKED_ABOVE (64 * MR_MIB) /* less is not worth looking at /proc and /sys for */
+#define PREFAULT_MAX (64 * MR_MIB)  /* larger slabs are faulted by their first use, in parallel */
 
 /* Memory of all batches. Huge pages first, faults second: memory that is there already stays in small pages, and a
  * direct read has to pin each of them and hand each to the device. One mapping that starts on a huge page, because each
@@ -234,6 +237,25 @@ static void name_slabs(struct mr_loader *l)
             (struct iovec){.iov_base = l->pool->memory + at, .iov_len = MR_MIN(MR_GIB, l->slabs_bytes - at)};
 }
 
+/* Memory is mapped without being taken, so a ring that is too large would be found out by the kernel, which ends the
+ * process. The spare slabs do not count: a program that holds no batches never touches them. */
+static int check_memory(const struct mr_loader *l, uint64_t slab_bytes, struct mr_error *err)
+{
+    uint64_t rows = MR_MIN((uint64_t)l->p.batch_size, MR_MAX(l->info.samples, (uint64_t)1)), need;
+    if (__builtin_mul_overflow(slab_bytes / l->p.batch_size * rows, (uint64_t)l->n_slots, &need))
+        need = UINT64_MAX;
+    if (need < CHECKED_ABOVE)
+        return 0;
+    struct mr_machine_memory m = mr_machine_memory();
+    if (!m.free_bytes || need <= m.free_bytes)
+        return 0;
+    char want[MR_HUMAN_LEN], have[MR_HUMAN_LEN];
+    mr_error_plain(err, -ENOMEM, "no memory for %u batches of %u samples: they need %s, and %s are free%s", l->n_slots,
+                   l->p.batch_size, mr_human_bytes((double)need, want), mr_human_bytes((double)m.free_bytes, have),
+                   mr_cgroup_memory_limit() ? " in this control group" : "");
+    return mr_error_hint(err, "make batches smaller, or read fewer of them ahead"), -ENOMEM;
+}
+
 int mr_loader_alloc_slots(struct mr_loader *l, struct mr_error *err)
 {
     uint64_t slab_bytes;
@@ -253,6 +275,8 @@ int mr_loader_alloc_slots(struct mr_loader *l, struct mr_error *err)
                        (unsigned long long)l->p.memory_bytes);
         return mr_error_hint(err, "read fewer batches ahead, or allow more memory"), MR_E_CONFIG;
     }
+    if ((rc = check_memory(l, slab_bytes, err)) < 0)
+        return rc;
     l->slots = aligned_alloc(CACHE_LINE, l->n_slots * sizeof(*l->slots));
     if (!l->slots)
         return mr_error_set(err, -ENOMEM, "cannot make %u batches", l->n_slots);

@@ -3,6 +3,7 @@ import ctypes
 import os
 import subprocess
 import sys
+import warnings
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from front_end import BINARY, folder, gen, plain_pictures, raises, run  # noqa: E402
@@ -211,4 +212,37 @@ def tiers_change_nothing_but_where_bytes_come_from():
     raises(ValueError, "", Loader, path, 8, tiers="disk=3")
 
 
-run([content_is_that_of_cat, orders_and_ranks, arrays_are_kept_and_writable, dlpack_in_both_forms, states_continue, behind_the_last_batch_is_the_next_epoch, samples_by_number, folders_of_pictures, two_iterations_of_one_loader, errors_have_their_class, imports_are_light, pictures_inside_of_shards, tiers_change_nothing_but_where_bytes_come_from])  # fmt: skip
+def ranks_are_those_of_the_environment():
+    """RANK and WORLD_SIZE divide the data, a launcher's variables only cause a warning; states go on with other ranks, or say why not."""
+    path, names = PATHS["hdf5"], ("RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")
+    before = {name: os.environ.pop(name, None) for name in names}
+    try:
+        late = Loader(path, 8, shuffle=True, seed=3)
+        want, full = [list(map(int, b.ids)) for b in late], len(late)
+        os.environ.update(OMPI_COMM_WORLD_RANK="1", OMPI_COMM_WORLD_SIZE="2")
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            late.set_epoch(0)
+            assert [list(map(int, b.ids)) for b in late] == want
+            assert len(said) == 1 and "2 processes" in str(said[0].message)
+            os.environ.update(RANK="1", WORLD_SIZE="2")
+            late.set_epoch(0)
+            ids = [int(i) for b in late for i in b.ids]
+            assert len(said) == 2 and "rank 1 of 2" in str(said[1].message)
+        assert ids == sum(want, [])[1::2] and len(late) == -(-full // 2) and (late.rank, late.world) == (1, 2)
+        assert len(Loader(path, 8, rank=0, world=1)) == full
+        local = Loader(path, 5, order="file")
+        next(iter(local))
+        state = local.state_dict()
+        assert state["world"] == 2
+        os.environ.update(WORLD_SIZE="3")
+        raises(ValueError, "the order 'file' of 2 ranks", Loader(path, 5, order="file").load_state_dict, state)
+        raises(ValueError, "order file, here sequential", Loader(path, 5).load_state_dict, state)
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+run([ranks_are_those_of_the_environment, content_is_that_of_cat, orders_and_ranks, arrays_are_kept_and_writable, dlpack_in_both_forms, states_continue, behind_the_last_batch_is_the_next_epoch, samples_by_number, folders_of_pictures, two_iterations_of_one_loader, errors_have_their_class, imports_are_light, pictures_inside_of_shards, tiers_change_nothing_but_where_bytes_come_from])  # fmt: skip

@@ -621,6 +621,11 @@ def changes_are_noticed():
             f.write(before)
         assert len(list(loader)) == 3  # and it goes on
     raises(MemoryError, "", DataLoader, root, 1 << 30, prefetch_factor=1 << 20)
+    large = os.path.join(os.path.dirname(root), "large.bin")
+    with open(large, "wb") as f:
+        f.truncate(8 << 40)  # a file of holes: its samples have more bytes than any machine's memory
+    raises(MemoryError, "batches of 1024 samples: they need", DataLoader, Tokens(large, 1 << 30, "uint32", targets=False), 1024)
+    os.unlink(large)
 
 
 def shorten(path):
