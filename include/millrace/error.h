@@ -10,6 +10,8 @@
  *   context  where: one " / "-separated chain, innermost first: in dataset 'imagenet', bench.yaml:14
  *   hint     what to do next, naming a command: regenerate it with 'millrace gen --repair'
  *
+ * The text is for people: control characters and bytes that are no UTF-8, from the names in it, are shown as \xNN.
+ *
  * Thread safety: distinct objects may be used from distinct threads; one object belongs to one thread at a time.
  */
 #ifndef MILLRACE_ERROR_H

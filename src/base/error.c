@@ -1,17 +1,20 @@
 /* Errors: filling the caller's struct mr_error. No allocation, no output; see <millrace/error.h> for the contract. */
 #include <millrace/error.h>
 
+#include "base/text_escape.h"
+
 #include <stdio.h>
 #include <stdbool.h>
 #include <string.h>
 
-/* Formats aside first: callers may pass a part of the same struct as an argument ("...: %s", err->message). */
+/* Formats aside first: callers may pass a part of the same struct as an argument ("...: %s", err->message). Names come
+ * from files and other people: what a terminal or a CI system would obey is escaped here, once for all messages. */
 static void format_into(char *dst, size_t cap, size_t at, const char *fmt, va_list ap)
 {
-    char text[sizeof(((struct mr_error *)0)->message)];
-    int n = vsnprintf(text, sizeof text, fmt, ap);
-    size_t room = cap - at, len = strlen(text);
-    bool cut = n >= (int)sizeof text || len >= room;
+    char raw[sizeof(((struct mr_error *)0)->message)], text[4 * sizeof raw + 1];
+    int n = vsnprintf(raw, sizeof raw, fmt, ap);
+    size_t room = cap - at, len = strlen(mr_text_escape(raw, text, sizeof text));
+    bool cut = n >= (int)sizeof raw || len >= room;
     len = len < room ? len : room - 1;
     memcpy(dst + at, text, len);
     dst[at + len] = '\0';

@@ -1,6 +1,8 @@
 /* One process-wide log sink. */
 #include "base/log.h"
 
+#include "base/text_escape.h"
+
 #include <stdio.h>
 
 static mr_log_fn *sink_fn;
@@ -23,10 +25,10 @@ void mr_log(enum mr_log_level level, const char *fmt, ...)
 {
     if (!mr_log_shows(level))
         return;
-    char text[1024];
+    char raw[1024], text[2048];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    vsnprintf(raw, sizeof raw, fmt, ap);
     va_end(ap);
-    sink_fn(sink_user, level, text);
+    sink_fn(sink_user, level, mr_text_escape(raw, text, sizeof text));
 }

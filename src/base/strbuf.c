@@ -139,11 +139,11 @@ const char *mr_shell_word(const char *word, char *out, size_t cap)
     if (*word && word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=+,:@%")] == '\0')
         return word;
     if (cap < 3)
-        return word;
+        return "\"...\"";
     out[n++] = '"';
     for (const char *c = word; *c; c++) {
         if (n + 4 > cap) /* an escape, the closing quote, the end */
-            return word;
+            return "\"...\"";
         if (strchr("\"\\$`", *c))
             out[n++] = '\\';
         out[n++] = *c;

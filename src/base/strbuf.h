@@ -32,7 +32,7 @@ const char *mr_human_rate(double bytes_per_s, char out[MR_HUMAN_LEN]);
 const char *mr_human_ns(double ns, char out[MR_HUMAN_LEN]);
 const char *mr_human_count(unsigned long long n, char out[MR_HUMAN_LEN]);
 /* A word of a command line that we suggest: as it is, or in double quotes where a shell would take it apart. What does
- * not fit `cap` stays unquoted and is returned itself. */
+ * not fit `cap` becomes "...": half a word in quotes is another word, and without quotes it could run something. */
 const char *mr_shell_word(const char *word, char *out, size_t cap);
 /* The word that follows the number: mr_plural(n, "process", "processes"). */
 const char *mr_plural(unsigned long long n, const char *one, const char *many);

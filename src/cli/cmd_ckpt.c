@@ -8,9 +8,9 @@
 #include "base/log.h"
 #include "base/strbuf.h"
 #include "base/workers.h"
+#include "base/text_escape.h"
 #include "checkpoint/checkpoint_place.h"
 #include "checkpoint/checkpoint_foreign.h"
-#include "dataset/walk.h"
 #include "metrics/metrics.h"
 
 #include <errno.h>

@@ -178,7 +178,7 @@ static int print_rule(const struct mr_explanation *x, const char *id, struct mr_
     char *text = NULL;
     int rc = mr_advise_text(x, id, &text, err);
     if (!rc)
-        fputs(text, stdout);
+        mr_cli_put_text(text, stdout);
     free(text);
     return rc;
 }

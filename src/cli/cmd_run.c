@@ -81,10 +81,10 @@ static int print_plan_text(const struct mr_job *j, struct mr_error *err)
     bool are_logged = mr_log_shows(MR_LOG_NOTE); /* then the notes stand on standard error already */
     if (w->workflow.train)
         mr_job_tell_policy(j, &how);
-    mr_strbuf_printf(&text, "workload %s%s%s%s\n", *w->name ? w->name : "(defaults only)", *w->file ? " (" : "",
-                     w->file, *w->file ? ")" : "");
+    mr_report_line(&text, "workload ", *w->name ? w->name : "(defaults only)", *w->file ? " (" : "", w->file,
+                   *w->file ? ")" : "");
     if (*w->extra.source)
-        mr_strbuf_printf(&text, "source   %s\n", w->extra.source);
+        mr_report_line(&text, "source   ", w->extra.source, "", "", "");
     mr_strbuf_puts(&text, "\nplan\n");
     mr_report_plan(w, &j->plan, &text);
     if (how.text && *how.text)
@@ -95,7 +95,7 @@ static int print_plan_text(const struct mr_job *j, struct mr_error *err)
     if (w->notes.n && !are_logged)
         mr_strbuf_puts(&text, "\nnotes\n");
     for (unsigned i = 0; i < w->notes.n && !are_logged; i++)
-        mr_strbuf_printf(&text, "  %s\n", w->notes.item[i]);
+        mr_report_line(&text, "  ", w->notes.item[i], "", "", "");
     return mr_cli_print_text(&text, err);
 }
 

@@ -3,12 +3,12 @@
 #include "base/log.h"
 #include "base/strbuf.h"
 #include "base/workers.h"
+#include "base/text_escape.h"
 #include "cli/commands.h"
 #include "cli/dataset_args.h"
 #include "cli/workload_args.h"
 #include "cli/print.h"
 #include "dataset/verify_folder.h"
-#include "dataset/walk.h"
 #include "report/name_json.h"
 
 #include <errno.h>

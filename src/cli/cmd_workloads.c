@@ -110,11 +110,11 @@ static int show(const struct workloads_options *opt, const struct mr_strings *pa
                                            mr_workload_to_json(w), "notes", mr_strings_to_json(&w->notes)),
                                  err);
     struct mr_strbuf text = {0};
-    mr_strbuf_printf(&text, "%s (%s)\n", w->name, w->file);
+    mr_report_line(&text, "", w->name, " (", w->file, ")");
     if (*w->extra.source)
-        mr_strbuf_printf(&text, "source: %s\n", w->extra.source);
+        mr_report_line(&text, "source: ", w->extra.source, "", "", "");
     for (unsigned i = 0; i < w->extra.notes.n; i++)
-        mr_strbuf_printf(&text, "%s\n", w->extra.notes.item[i]);
+        mr_report_line(&text, "", w->extra.notes.item[i], "", "", "");
     mr_strbuf_puts(&text, "\nplan\n");
     mr_report_plan(w, &p, &text);
     mr_strbuf_puts(&text, "\nconfiguration (what is not default)\n");
@@ -123,7 +123,7 @@ static int show(const struct workloads_options *opt, const struct mr_strings *pa
     if (w->notes.n)
         mr_strbuf_puts(&text, "\nnotes\n");
     for (unsigned i = 0; i < w->notes.n; i++)
-        mr_strbuf_printf(&text, "  %s\n", w->notes.item[i]);
+        mr_report_line(&text, "  ", w->notes.item[i], "", "", "");
     return mr_cli_print_text(&text, err);
 }
 

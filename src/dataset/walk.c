@@ -130,46 +130,6 @@ int mr_walk(struct mr_store *s, const char *root, unsigned threads, const atomic
     return r < 0 ? r : 0;
 }
 
-/* Length of the valid UTF-8 sequence at p (1..4), 0 if there is none or it is a control character. */
-static unsigned printable(const unsigned char *p)
-{
-    if (p[0] < 0x20 || p[0] == 0x7f)
-        return 0;
-    if (p[0] < 0x80)
-        return 1;
-    unsigned n = p[0] >= 0xc2 && p[0] < 0xe0 ? 2 : (p[0] & 0xf0) == 0xe0 ? 3 : p[0] >= 0xf0 && p[0] < 0xf5 ? 4 : 0;
-    for (unsigned i = 1; i < n; i++)
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-    if (n == 2 && p[0] == 0xc2 && p[1] < 0xa0)
-        return 0; /* C1 controls */
-    if ((n == 3 && p[0] == 0xe0 && p[1] < 0xa0) || (n == 3 && p[0] == 0xed && p[1] >= 0xa0) ||
-        (n == 4 && p[0] == 0xf0 && p[1] < 0x90) || (n == 4 && p[0] == 0xf4 && p[1] >= 0x90))
-        return 0;
-    return n;
-}
-
-const char *mr_name_escape(const char *name, char *out, size_t cap)
-{
-    size_t o = 0;
-    for (const unsigned char *p = (const unsigned char *)name; *p && o + 5 < cap;) {
-        unsigned n = printable(p);
-        if (*p == '\\') {
-            out[o++] = '\\';
-            out[o++] = '\\';
-            p++;
-        } else if (n) {
-            memcpy(out + o, p, n);
-            o += n;
-            p += n;
-        } else {
-            o += (size_t)snprintf(out + o, cap - o, "\\x%02x", *p++);
-        }
-    }
-    out[o] = '\0';
-    return out;
-}
-
 bool mr_is_storage_error(int code)
 {
     return mr_error_exit_status(code) == 5 && code != -ENOENT && code != -ENOTDIR;

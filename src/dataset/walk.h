@@ -16,7 +16,4 @@ int mr_walk(struct mr_store *s, const char *root, unsigned threads, const atomic
 /* An error of the storage (no permission, a bad disk), not of what lies on it: then nothing is known about a file. */
 bool mr_is_storage_error(int code);
 
-/* A name for people: bytes that are not printable UTF-8 become \xNN, a backslash \\. Returned. */
-const char *mr_name_escape(const char *name, char *out, size_t cap);
-
 #endif

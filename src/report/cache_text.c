@@ -1,7 +1,7 @@
 /* The cache folder as text and JSON: see cache_text.h. */
 #include "report/cache_text.h"
 #include "base/common.h"
-#include "dataset/walk.h"
+#include "base/text_escape.h"
 #include "report/name_json.h"
 
 #include <time.h>

@@ -2,6 +2,7 @@
 #include "report/check_output.h"
 #include "base/common.h"
 #include "base/strbuf.h"
+#include "base/text_escape.h"
 #include "report/out_stream.h"
 
 #include <errno.h>
@@ -35,7 +36,7 @@ static const char *figures_text(const struct mr_budget_line *l, char out[128])
 
 void mr_check_print(FILE *f, const struct mr_check_result *r)
 {
-    char text[128];
+    char text[128], line[1024];
     unsigned met = 0, widest = 0;
     for (unsigned i = 0; i < r->budget->lines; i++) {
         met += r->budget->line[i].met;
@@ -43,7 +44,8 @@ void mr_check_print(FILE *f, const struct mr_check_result *r)
     }
     for (unsigned i = 0; i < r->budget->lines; i++) {
         const struct mr_budget_line *l = &r->budget->line[i];
-        fprintf(f, "%-7s  %-*s  %s\n", state_of(l), (int)MR_MIN(widest, 60u), l->text, figures_text(l, text));
+        fprintf(f, "%-7s  %-*s  %s\n", state_of(l), (int)MR_MIN(widest, 60u),
+                mr_text_escape(l->text, line, sizeof line), figures_text(l, text));
     }
     fprintf(f, "%u of %u %s met", met, r->budget->lines, mr_plural(r->budget->lines, "limit", "limits"));
     if (r->runs > 1)
@@ -112,18 +114,17 @@ void mr_check_print_github(FILE *f, const struct mr_check_result *r)
 /* Text of XML 1.0; control characters are not allowed there at all. */
 static void put_xml(struct mr_out *o, const char *text)
 {
-    for (const unsigned char *p = (const unsigned char *)text; *p; p++)
+    struct mr_strbuf safe = {0};
+    mr_strbuf_text(&safe, text);
+    for (const char *p = safe.text ? safe.text : ""; *p; p++)
         switch (*p) {
         case '&': mr_out_text(o, "&amp;"); break;
         case '<': mr_out_text(o, "&lt;"); break;
         case '>': mr_out_text(o, "&gt;"); break;
         case '"': mr_out_text(o, "&quot;"); break;
-        default:
-            if (*p < 0x20 || *p == 0x7f)
-                mr_out_text(o, "?");
-            else
-                mr_out_bytes(o, p, 1);
+        default: mr_out_bytes(o, p, 1);
         }
+    mr_strbuf_done(&safe);
 }
 
 static void put_case(struct mr_out *o, const char *what, const struct mr_budget_line *l)

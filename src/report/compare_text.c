@@ -2,6 +2,7 @@
 #include "report/compare_text.h"
 #include "base/common.h"
 #include "base/strbuf.h"
+#include "base/text_escape.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -143,21 +144,11 @@ static void print_causes(FILE *f, const struct mr_compare *c, size_t side)
     }
 }
 
-/* Names are the user's own words: control characters must not reach the terminal. */
-static const char *plain(const char *text, char *out, size_t cap)
-{
-    size_t n = 0;
-    for (; *text && n + 1 < cap; text++)
-        out[n++] = (unsigned char)*text < 0x20 || *text == 0x7f ? '?' : *text;
-    out[n] = '\0';
-    return out;
-}
-
 /* The end of a path says more than its beginning. */
 static const char *short_name(const char *name, char *out, size_t most)
 {
     char tail[512];
-    plain(name, tail, sizeof tail);
+    mr_text_escape(name, tail, sizeof tail);
     size_t n = strlen(tail);
     if (n > most)
         snprintf(out, most + 1, "..%s", tail + n - most + 2);
@@ -175,9 +166,9 @@ static void print_settings(FILE *f, const struct mr_compare *c, size_t side)
         const struct mr_compare_setting *s = &c->setting.item[i];
         if (!strcmp(s->value[0], s->value[side]) || (!known && (!*s->value[0] || !*s->value[side])))
             continue;
-        fprintf(f, "%s%s %s -> %s", shown++ ? ", " : " changed: ", plain(s->key, key, sizeof key),
-                *s->value[0] ? plain(s->value[0], a, sizeof a) : "(none)",
-                *s->value[side] ? plain(s->value[side], b, sizeof b) : "(none)");
+        fprintf(f, "%s%s %s -> %s", shown++ ? ", " : " changed: ", mr_text_escape(s->key, key, sizeof key),
+                *s->value[0] ? mr_text_escape(s->value[0], a, sizeof a) : "(none)",
+                *s->value[side] ? mr_text_escape(s->value[side], b, sizeof b) : "(none)");
     }
     fputs(shown ? "\n" : known ? " changed: no setting\n" : " changed: traces do not tell settings\n", f);
 }
@@ -206,7 +197,7 @@ static void print_head(FILE *f, const struct mr_compare *c)
         mr_strbuf_printf(&runs, s ? " + %zu" : "%zu", c->side[s].run.n);
         all += c->side[s].run.n;
     }
-    fprintf(f, "same work: %s (%s)\n", same[c->same_work], plain(c->work, text, sizeof text));
+    fprintf(f, "same work: %s (%s)\n", same[c->same_work], mr_text_escape(c->work, text, sizeof text));
     fprintf(f, "%s %s", runs.text ? runs.text : "", mr_plural(all, "run", "runs"));
     uint64_t steps = c->side[0].run.item[0].steps;
     if (c->same_work == MR_WORK_SAME && steps)
@@ -253,5 +244,5 @@ void mr_compare_print(FILE *f, const struct mr_compare *c)
     if (!isnan(c->predicted_s))
         fputc('\n', f);
     for (size_t i = 0; i < c->note.n; i++)
-        fprintf(f, " note: %s\n", plain(c->note.item[i], text, sizeof text));
+        fprintf(f, " note: %s\n", mr_text_escape(c->note.item[i], text, sizeof text));
 }

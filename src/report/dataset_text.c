@@ -2,8 +2,8 @@
 #include "report/dataset_text.h"
 #include "base/common.h"
 #include "base/histogram.h"
+#include "base/text_escape.h"
 #include "dataset/dataset_parts.h"
-#include "dataset/walk.h"
 #include "report/name_json.h"
 
 #include <errno.h>

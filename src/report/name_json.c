@@ -1,7 +1,7 @@
 /* Names that may not be UTF-8, for JSON. */
 #include "report/name_json.h"
+#include "base/text_escape.h"
 #include "dataset/dataset_parts.h"
-#include "dataset/walk.h"
 
 json_t *mr_name_json(const char *name)
 {

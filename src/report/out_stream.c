@@ -237,22 +237,36 @@ void mr_out_json(struct mr_out *o, const char *text, size_t n, enum mr_json_mode
     mr_out_text(o, "\"");
 }
 
+static bool is_control(char c)
+{
+    return (unsigned char)c < 0x20 || c == 0x7f;
+}
+
+/* A cell that begins like a formula is one for a spreadsheet, also after blanks. */
+static bool is_formula(const char *p, size_t n)
+{
+    while (n && *p == ' ')
+        p++, n--;
+    return n && (strchr("=+-@", *p) || is_control(*p)) && *p;
+}
+
 void mr_out_csv(struct mr_out *o, const char *p, size_t n)
 {
     bool quote = false;
     for (size_t i = 0; i < n; i++)
-        quote |= p[i] == '"' || p[i] == ',' || p[i] == '\n' || p[i] == '\r';
-    if (!quote) {
-        mr_out_bytes(o, p, n);
-        return;
-    }
-    mr_out_text(o, "\"");
+        quote |= p[i] == '"' || p[i] == ',';
+    mr_out_text(o, quote ? "\"" : "");
+    mr_out_text(o, is_formula(p, n) ? "'" : "");
     for (size_t i = 0; i < n; i++) {
+        size_t len = mr_utf8_length((const uint8_t *)p + i, n - i);
         if (p[i] == '"')
-            mr_out_text(o, "\"");
-        mr_out_bytes(o, p + i, 1);
+            mr_out_text(o, "\"\"");
+        else if (is_control(p[i]) || (len > 1 && ends_lines((const uint8_t *)p + i, len)))
+            mr_out_format(o, "\\x%02x", (uint8_t)p[i]);
+        else
+            mr_out_bytes(o, p + i, 1);
     }
-    mr_out_text(o, "\"");
+    mr_out_text(o, quote ? "\"" : "");
 }
 
 int mr_out_close(struct mr_out *o, struct mr_error *err)

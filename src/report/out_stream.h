@@ -36,7 +36,8 @@ enum mr_json_mode {
 };
 /* A JSON string with its quotes. */
 void mr_out_json(struct mr_out *o, const char *p, size_t n, enum mr_json_mode mode);
-/* A CSV field, quoted when it must be; bytes as they are. */
+/* A CSV field, quoted when it must be. Control characters and line ends become \xNN; what a spreadsheet would take for a
+ * formula (= + - @ at the start) gets a ' before it. Other bytes stay as they are. */
 void mr_out_csv(struct mr_out *o, const char *p, size_t n);
 /* Around anything that is to be one quoted CSV field. */
 void mr_out_field_begin(struct mr_out *o);

@@ -1,6 +1,7 @@
 /* Presets and their checks as text and JSON: see preset_text.h. */
 #include "report/preset_text.h"
 #include "base/common.h"
+#include "base/text_escape.h"
 
 #include <math.h>
 #include <string.h>
@@ -32,7 +33,7 @@ json_t *mr_report_preset_json(const struct mr_workload *w, const struct mr_workl
 void mr_report_preset(const struct mr_workload *w, const struct mr_workload_plan *p, int name_width,
                       struct mr_strbuf *o)
 {
-    char samples[MR_HUMAN_LEN] = "-", size[MR_HUMAN_LEN] = "-", batch[24] = "-", compute[32] = "-";
+    char samples[MR_HUMAN_LEN] = "-", size[MR_HUMAN_LEN] = "-", batch[24] = "-", compute[32] = "-", name[1025];
     bool data = p->train_samples > 0;
     if (data) {
         mr_human_count(p->train_samples, samples);
@@ -42,9 +43,11 @@ void mr_report_preset(const struct mr_workload *w, const struct mr_workload_plan
     } else if (w->workflow.checkpoint) {
         mr_human_bytes(p->checkpoint.model_bytes + p->checkpoint.optimizer_bytes, size);
     }
-    mr_strbuf_printf(o, "%-*s %-20s %13s %11s %6s %12s  %s\n", name_width, w->name,
+    mr_strbuf_printf(o, "%-*s %-20s %13s %11s %6s %12s  ", name_width, mr_text_escape(w->name, name, sizeof name),
                      data ? mr_conf_format_name((enum mr_conf_format)w->dataset.format) : "(checkpoint)", samples, size,
-                     batch, compute, w->extra.source);
+                     batch, compute);
+    mr_strbuf_text(o, w->extra.source);
+    mr_strbuf_putc(o, '\n');
 }
 
 /* ---- expectations ---- */
@@ -86,7 +89,8 @@ void mr_report_preset_check(const struct mr_check_report *r, struct mr_strbuf *o
 {
     char size[MR_HUMAN_LEN], target[128], scaled[64];
     const struct mr_check_shape *s = &r->shape;
-    mr_strbuf_printf(o, "%s: ", r->name);
+    mr_strbuf_text(o, r->name);
+    mr_strbuf_puts(o, ": ");
     if (s->reads)
         mr_strbuf_printf(o, "scale %.6g, %u %s, %s, ", s->factor, s->ranks, mr_plural(s->ranks, "rank", "ranks"),
                          mr_human_bytes(s->data_bytes, size));

@@ -1,6 +1,7 @@
 /* The tables of `millrace report`, as text (--tables) and JSON: see report_tables.h. */
 #include "report/report_tables.h"
 #include "base/common.h"
+#include "base/text_escape.h"
 #include "base/strbuf.h"
 #include "report/out_stream.h"
 #include "report/report_json.h"
@@ -19,14 +20,6 @@ static void print_line(FILE *out, const char *label, uint64_t ns, uint64_t total
             total ? 100.0 * (double)ns / (double)total : 0.0);
 }
 
-/* Bytes of the character at p if it can go to a terminal; 0 for control characters and invalid UTF-8. */
-static size_t printable(const uint8_t *p, size_t n)
-{
-    size_t len = mr_utf8_length(p, n);
-    bool control = p[0] < 0x20 || p[0] == 0x7f || (len == 2 && p[0] == 0xc2 && p[1] < 0xa0);
-    return control ? 0 : len;
-}
-
 /* Prints at most `most` characters of a name; returns how many. */
 static int print_name(FILE *out, const char *name, int most)
 {
@@ -34,7 +27,7 @@ static int print_name(FILE *out, const char *name, int most)
     size_t left = strlen(name), len;
     int shown = 0;
     for (; left && shown < most; p += len, left -= len, shown++) {
-        len = printable(p, left);
+        len = mr_text_is_command(name, (const char *)p) ? 0 : mr_text_printable(p);
         if (len)
             fwrite(p, 1, len, out);
         else
@@ -49,7 +42,7 @@ static void print_path(FILE *out, const struct mr_file_row *f)
 {
     const uint8_t *p = (const uint8_t *)f->path;
     for (size_t i = 0, n; i < f->path_len; i += n) {
-        n = printable(p + i, f->path_len - i);
+        n = mr_text_is_command(f->path, f->path + i) ? 0 : mr_text_printable(p + i);
         if (n)
             fwrite(p + i, 1, n, out);
         else

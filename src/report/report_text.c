@@ -1,6 +1,7 @@
 /* The screen of a report: see report_text.h. One function per block; each writes whole lines. */
 #include "report/report_text.h"
 #include "base/common.h"
+#include "base/text_escape.h"
 #include "report/out_stream.h"
 
 #include <math.h>
@@ -25,14 +26,6 @@ static const char *plain(const struct mr_report_text *how)
     return how->colour ? "\033[0m" : "";
 }
 
-static bool is_control(const uint8_t *p, size_t len)
-{
-    bool turns = len == 3 && p[0] == 0xe2 && /* marks that turn the direction of writing: U+200E, U+202A, U+2066 ... */
-                 ((p[1] == 0x80 && (p[2] == 0x8e || p[2] == 0x8f || (p[2] >= 0xaa && p[2] <= 0xae))) ||
-                  (p[1] == 0x81 && p[2] >= 0xa6 && p[2] <= 0xa9));
-    return p[0] < 0x20 || p[0] == 0x7f || (len == 2 && p[0] == 0xc2 && p[1] < 0xa0) || turns;
-}
-
 void mr_report_name(struct mr_strbuf *out, const char *name, size_t most)
 {
     const uint8_t *p = (const uint8_t *)name;
@@ -44,7 +37,7 @@ void mr_report_name(struct mr_strbuf *out, const char *name, size_t most)
         mr_strbuf_puts(out, "...");
     for (size_t at = 0; left; at++) {
         size_t len = mr_utf8_length(p, left), step = MR_MAX(len, (size_t)1);
-        if (at >= skip && (!len || is_control(p, len)))
+        if (at >= skip && (!mr_text_printable(p) || mr_text_is_command(name, (const char *)p)))
             mr_strbuf_putc(out, '?');
         else if (at >= skip)
             mr_strbuf_add(out, (const char *)p, len);
@@ -54,8 +47,11 @@ void mr_report_name(struct mr_strbuf *out, const char *name, size_t most)
 }
 
 /* Text in lines of at most WIDTH, each begun with `indent` spaces but the first. */
-static void wrap(struct mr_strbuf *out, const char *text, unsigned indent)
+static void wrap(struct mr_strbuf *out, const char *from, unsigned indent)
 {
+    struct mr_strbuf safe = {0};
+    mr_strbuf_text(&safe, from);
+    const char *text = safe.text ? safe.text : "";
     size_t column = indent;
     while (*text) {
         size_t word = strcspn(text, " \n");
@@ -71,6 +67,7 @@ static void wrap(struct mr_strbuf *out, const char *text, unsigned indent)
         text += word;
         text += strspn(text, " \n");
     }
+    mr_strbuf_done(&safe);
     mr_strbuf_putc(out, '\n');
 }
 
@@ -459,7 +456,9 @@ static void put_finding(const struct mr_finding *f, const struct mr_finding *bef
     if (!f->command || (before && before->command && strcmp(before->command, f->command) == 0))
         return;
     bool again = strncmp(f->command, "millrace trace", 14) == 0; /* somebody has to change the program first */
-    mr_strbuf_printf(out, "%18s%s: %s\n", "", again ? "then" : "try", f->command);
+    mr_strbuf_printf(out, "%18s%s: ", "", again ? "then" : "try");
+    mr_strbuf_text(out, f->command);
+    mr_strbuf_putc(out, '\n');
 }
 
 size_t mr_report_shown(const struct mr_explanation *x)

@@ -3,11 +3,23 @@
 
 #include "base/common.h"
 #include "base/strbuf.h"
+#include "base/text_escape.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+void mr_report_line(struct mr_strbuf *o, const char *before, const char *first, const char *between, const char *second,
+                    const char *after)
+{
+    mr_strbuf_puts(o, before);
+    mr_strbuf_text(o, first);
+    mr_strbuf_puts(o, between);
+    mr_strbuf_text(o, second);
+    mr_strbuf_puts(o, after);
+    mr_strbuf_putc(o, '\n');
+}
 
 void mr_report_config(const struct mr_workload *w, bool all, struct mr_strbuf *o)
 {
@@ -16,13 +28,16 @@ void mr_report_config(const struct mr_workload *w, bool all, struct mr_strbuf *o
         const void *obj = (const char *)w + mr_workload_sections[s].offset;
         for (const struct mr_option *k = t->options; k->key; k++) {
             const struct mr_value_origin *v = &w->origins[s][k - t->options];
-            char path[128], value[512], origin[4200];
+            char path[128], value[512], shown[2049], origin[4200];
             if (!all && v->kind == MR_ORIGIN_DEFAULT)
                 continue;
             snprintf(path, sizeof path, "%s%s%s", t->section, *t->section ? "." : "", k->key);
             mr_workload_value_text(k, obj, value, sizeof value);
             mr_workload_origin_text(v, origin, sizeof origin);
-            mr_strbuf_printf(o, "  %-46s = %-24s # %s\n", path, *value ? value : "\"\"", origin);
+            mr_strbuf_printf(o, "  %-46s = %-24s # ", path,
+                             *value ? mr_text_escape(value, shown, sizeof shown) : "\"\"");
+            mr_strbuf_text(o, origin);
+            mr_strbuf_putc(o, '\n');
         }
     }
 }
