@@ -104,6 +104,9 @@ class Iteration:
     def __iter__(self) -> "Iteration":
         return self
 
+    def __reduce__(self) -> Any:
+        raise TypeError("an iteration cannot be pickled; its loader can, and goes on where it is")
+
     def __len__(self) -> int:
         if self._n_batches is None:
             raise TypeError("the length of this iteration is not known")

@@ -56,6 +56,11 @@ class Position:
             return int(self.resume["batch"])
         return self.running.delivered if self.running is not None else 0
 
+    @property
+    def moved(self) -> bool:
+        """Is there a position other than the beginning?"""
+        return bool(self.epoch) or self.running is not None or self.resume is not None
+
     def set_epoch(self, epoch: int) -> None:
         """The next iteration is that of this epoch."""
         if self.resume is not None and self.resume["epoch"] != epoch:

@@ -108,7 +108,8 @@ class Choice:
         if self.own:
             ranks = _ranks.decide(self._distributed)
             if ranks[:2] != self._ranks[:2]:
-                self._ranks, self.now = ranks, self._make()
+                self._ranks = ranks
+                self.now = self._make()
         return self.now
 
     @property

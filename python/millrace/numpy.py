@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import _core, _pictures, _ranks
+from . import _core, _pickled, _pictures, _ranks
 from ._key import job_key
 from ._sources import path_source
 
@@ -94,6 +94,7 @@ class Loader:
         epochs: int | None = None,
         key_file: "str | os.PathLike[str] | None" = None,
     ) -> None:
+        self._arguments = _pickled.arguments(locals())
         if on_error not in ("raise", "skip"):
             raise ValueError(f"on_error is 'raise' or 'skip', not '{on_error}'")
         if batch_size < 1:
@@ -158,6 +159,10 @@ class Loader:
             self._options["key"] = job_key(rank, world) if self._options["tiers"] or self._options["policy"] else None
         self._core = _core.Loader(self._source.manifest, **self._options)
         self._warn_of_part()
+
+    def __reduce__(self) -> Any:
+        """Into another process: a loader of its own, at the same position."""
+        return _again, (self._arguments, self.state_dict())
 
     @property
     def rank(self) -> int:
@@ -260,6 +265,12 @@ class Loader:
 
     def __exit__(self, *_: Any) -> None:
         self.close()
+
+
+def _again(arguments: dict[str, Any], state: dict[str, Any]) -> Loader:
+    loader = Loader(**arguments)
+    loader.load_state_dict(state)
+    return loader
 
 
 def _numpy(batch: Any) -> Batch:

@@ -28,7 +28,7 @@ from typing import Any, Generic, TypeVar, overload
 import torch
 from torch.utils.data import BatchSampler, Dataset, IterableDataset
 
-from . import _samplers
+from . import _accelerate, _pickled, _recipe, _samplers
 from ._calling import Called, Plain
 from ._datasets import Tokens, dataset_source, path_dataset
 from ._mode import Iteration, Mode, Plan
@@ -170,6 +170,7 @@ class DataLoader:
         native: bool | None = None,
         warn_after: float = 60.0,
     ) -> None:
+        self._arguments = _pickled.arguments(locals())
         self._options = Options(
             batch_size=batch_size,
             num_workers=num_workers,
@@ -198,6 +199,7 @@ class DataLoader:
         self._watch = Watch(warn_after)
         self.seed = 0
         self._explicit_seed = seed is not None
+        self._prepared: _accelerate.Prepared | None = None
         self._choice: _samplers.Choice | None = None
         self._order: Order | None = None
         self.dataset: Any = dataset
@@ -359,7 +361,7 @@ class DataLoader:
         set_epoch."""
         self._position.set_epoch(epoch)
         choice = self._choice
-        if choice is not None and not choice.own and hasattr(choice.now.sampler, "set_epoch"):
+        if choice is not None and hasattr(choice.now.sampler, "set_epoch"):
             choice.now.sampler.set_epoch(epoch)
 
     def __iter__(self) -> Iterator[Any]:
@@ -386,7 +388,12 @@ class DataLoader:
             return order.peek() if position.resume is None else None
 
         batches = mode.epoch(Plan(position.epoch, indices, first, n_batches, position.start, peek))
-        return Iteration(batches, mode, position.begin(first, order.tail), position, self._watch, n_batches)
+        made = Iteration(batches, mode, position.begin(first, order.tail), position, self._watch, n_batches)
+        if self._prepared is None:
+            return made
+        left = len(self.dataset) - position.start
+        remainder = _accelerate.remainder(left, choice.ranks.world, self.batch_size or 1, self.drop_last)
+        return self._prepared.batches(made, remainder, self._options.device is None)
 
     def _iterate_plain(self) -> Iterator[Any]:
         mode = self._mode
@@ -409,6 +416,22 @@ class DataLoader:
             mode.use(sampler)
             if self._choice.own and hasattr(sampler, "set_epoch"):
                 sampler.set_epoch(self._position.epoch)
+
+    @property
+    def _is_accelerate_prepared(self) -> bool:
+        """accelerator.prepare() reads it: True: the loader stays as it is, and moves its batches by itself."""
+        if self._prepared is None and self._order is not None and not isinstance(self._mode, Plain):
+            self._prepared = _accelerate.prepare()
+        return self._prepared is not None
+
+    @_is_accelerate_prepared.setter
+    def _is_accelerate_prepared(self, value: bool) -> None:
+        pass
+
+    @property
+    def use_stateful_dataloader(self) -> bool:
+        """accelerate's save_state reads it: there is a state_dict."""
+        return self._prepared is not None
 
     # ---- state ----
 
@@ -435,6 +458,15 @@ class DataLoader:
         self.seed = state["seed"]
         self._mode.reseed(self.seed)
 
+    def __reduce__(self) -> Any:
+        """Into another process: a loader of its own, at the same position."""
+        given, generator = dict(self._arguments), self._arguments["generator"]
+        given["generator"] = None
+        _pickled.check(given)
+        packed = _recipe.pack(generator) if generator is not None else None
+        moved = self._order is not None and not isinstance(self._mode, Plain) and self._position.moved
+        return _again, (type(self), given, packed, self.seed, self.state_dict() if moved else None)
+
     # ---- looking at it, ending it ----
 
     def stats(self) -> dict[str, Any]:
@@ -459,3 +491,21 @@ class DataLoader:
         if self._choice is not None and self._choice.ranks.world > 1:
             part = f", rank {self._choice.ranks.rank} of {self._choice.ranks.world}"
         return f"<millrace.torch.DataLoader {size}{part}, epoch {self._position.epoch}, {self._mode.describe()}>"
+
+
+def _again(
+    kind: type[DataLoader],
+    given: dict[str, Any],
+    generator: dict[str, Any] | None,
+    seed: int,
+    state: dict[str, Any] | None,
+) -> DataLoader:
+    if generator is not None:
+        given["generator"] = torch.Generator()
+        given["generator"].set_state(_recipe.unpack(generator))
+    loader = kind(**given)
+    loader.seed = seed
+    loader._mode.reseed(seed)
+    if state is not None:
+        loader.load_state_dict(state)
+    return loader

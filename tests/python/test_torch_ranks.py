@@ -5,6 +5,7 @@ this process, which are made and begin their epochs under their own RANK and WOR
 import contextlib
 import json
 import os
+import pickle
 import random
 import sys
 import warnings
@@ -344,4 +345,28 @@ def states_carry_their_seed():
     assert [y.tolist() for _, y in again] == [y.tolist() for _, y in between]
 
 
-run([states_carry_their_seed, states_continue_or_are_refused, samplers_of_programs_continue_with_as_many_ranks])
+def loaders_travel_in_pickles():
+    """A loader arrives in a spawned process where it was, with its order and crops; what cannot travel is named."""
+    for more in ({}, dict(generator=torch.Generator().manual_seed(3)), dict(seed=9)):
+        for mode in modes():
+            loader = DataLoader(data(mode), 4, shuffle=True, num_workers=int(mode == "native"), **more)
+            for batches in (0, 3):
+                it = iter(loader)
+                for _ in range(batches):
+                    next(it)
+                if more or batches:  # else the order is drawn from torch's global generator
+                    copy = pickle.loads(pickle.dumps(loader))
+                    assert copy.seed == loader.seed and [ids(mode, b) for b in copy] == [ids(mode, b) for b in it]
+    raises(TypeError, "its collate_fn: ", pickle.dumps, DataLoader(Indices(), 4, collate_fn=lambda rows: rows))
+    raises(TypeError, "an iteration cannot be pickled", pickle.dumps, iter(loader))
+    from millrace.numpy import Loader
+
+    numbers = gen("numbers", "--format", "npz", "--files", "20", "--dims", "3", "--dtype", "float32")
+    loader = Loader(numbers, 3, shuffle=True, seed=4)
+    it = iter(loader)
+    next(it)
+    copy = pickle.loads(pickle.dumps(loader))
+    assert [b.ids.tolist() for b in copy] == [b.ids.tolist() for b in it]
+
+
+run([loaders_travel_in_pickles, states_carry_their_seed, states_continue_or_are_refused, samplers_of_programs_continue_with_as_many_ranks])
