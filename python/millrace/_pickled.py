@@ -11,7 +11,7 @@ def arguments(names: dict[str, Any]) -> dict[str, Any]:
 
 
 def check(given: dict[str, Any]) -> None:
-    """TypeError: which argument cannot be pickled, and why. The data set is left to the pickle itself: it may be large."""
+    """TypeError: which argument cannot be pickled, and why. The data set is left to the pickle: it may be large."""
     for name, value in given.items():
         if name == "dataset" or value is None:
             continue
