@@ -11,6 +11,7 @@
 #include "base/common.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "checkpoint/checkpoint_guard.h"
 #include "checkpoint/checkpointer.h"
 #include "checkpoint/state_parts.h"
 #include "checkpoint/state_saver.h"
@@ -41,30 +42,11 @@ struct engine {
 
 /* ---- opening and closing ---- */
 
-/* Absolute, without "//", "/./" and a slash at the end: the same folder under one name. */
-static void plain_path(const char *folder, char out[MR_CHECKPOINT_PATH])
-{
-    char cwd[MR_CHECKPOINT_PATH], full[2 * MR_CHECKPOINT_PATH];
-    size_t n = 0;
-    bool absolute = *folder == '/' || !getcwd(cwd, sizeof cwd);
-    snprintf(full, sizeof full, "%s%s%s", absolute ? "" : cwd, absolute ? "" : "/", folder);
-    for (const char *at = full; *at && n < MR_CHECKPOINT_PATH - 1;) {
-        if (at[0] == '/' && (at[1] == '/' || at[1] == '\0')) {
-            at++;
-        } else if (at[0] == '/' && at[1] == '.' && (at[2] == '/' || at[2] == '\0')) {
-            at += 2;
-        } else {
-            out[n++] = *at++;
-        }
-    }
-    out[n] = '\0';
-}
-
 /* BUFFER/NAME-HASH: checkpoints of other folders may wait in the same buffer and must not be drained to this one. */
 static void burst_path(const struct mr_checkpoint_params *p, char out[MR_CHECKPOINT_PATH])
 {
     char path[MR_CHECKPOINT_PATH];
-    plain_path(p->folder, path);
+    mr_checkpoint_canonical(p->folder, path, sizeof path);
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     snprintf(out, MR_CHECKPOINT_PATH, "%.*s/%.32s-%016" PRIx64, MR_CHECKPOINT_FOLDER_MAX - MR_CHECKPOINT_BURST_NAME,
              p->burst_folder, *name ? name : "root", (uint64_t)XXH3_64bits(path, strlen(path)));

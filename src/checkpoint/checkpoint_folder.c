@@ -3,6 +3,7 @@
 
 #include "base/arena.h"
 #include "base/common.h"
+#include "base/log.h"
 #include "base/vec.h"
 #include "checkpoint/checkpoint_foreign.h"
 
@@ -14,6 +15,7 @@
 
 #define DIGITS_MIN 12
 #define DIGITS_MAX 18
+#define ATTEMPTS 5 /* to remove a folder in which another rank is just ending its part */
 
 static const char *const suffix_of[] = {
     [MR_CHECKPOINT_COMPLETE] = "", [MR_CHECKPOINT_OLD] = ".old", [MR_CHECKPOINT_TMP] = ".tmp"};
@@ -134,36 +136,62 @@ int mr_checkpoint_find(struct mr_store *s, const char *folder, uint64_t step, ch
 struct removal {
     struct mr_arena arena;
     const char **item;
-    size_t n, cap;
+    size_t n, cap, folders;
 };
 
 static int collect_name(void *user, const char *name, bool is_dir, struct mr_error *err)
 {
     struct removal *l = user;
-    (void)is_dir;
+    l->folders += is_dir;
     if (mr_vec_reserve(&l->item, &l->cap, l->n + 1, sizeof(*l->item)) < 0)
         return mr_error_set(err, -ENOMEM, "cannot list a checkpoint");
     l->item[l->n] = mr_arena_strdup(&l->arena, name);
     return l->item[l->n++] ? 0 : mr_error_set(err, -ENOMEM, "cannot list a checkpoint");
 }
 
-int mr_checkpoint_dir_remove(struct mr_store *s, const char *dir, struct mr_error *err)
+/* Folders in a checkpoint are not ours and stay: under another name, so that they are in nobody's way. */
+static int set_aside(struct mr_store *s, const char *dir, struct mr_error *err)
+{
+    char kept[MR_CHECKPOINT_PATH + 32];
+    struct mr_store_stat st;
+    unsigned n = 0;
+    do
+        snprintf(kept, sizeof kept, "%.*s.kept-%u", MR_CHECKPOINT_PATH, dir, n++);
+    while (n < 1000 && s->ops->stat(s, kept, &st, NULL) == 0);
+    int rc = s->ops->rename(s, dir, kept, err);
+    if (!rc)
+        mr_log(MR_LOG_WARN, "'%s' has folders in it that no checkpoint has: they are kept as '%s'", dir, kept);
+    return rc;
+}
+
+/* -ENOTEMPTY when something is left: *foreign, because a folder is in it; else another rank still writes there. */
+static int remove_once(struct mr_store *s, const char *dir, bool *foreign, struct mr_error *err)
 {
     struct removal l = {0};
-    struct mr_error why;
     char path[MR_CHECKPOINT_PATH + 256];
-    int rc = s->ops->list(s, dir, collect_name, &l, &why);
-    if (rc == -ENOTDIR)
-        rc = 0; /* a file in our way */
+    int rc = s->ops->list(s, dir, collect_name, &l, err);
+    if (rc == -ENOTDIR || rc == -ELOOP)
+        rc = 0; /* a file or a link in our way */
     for (size_t i = 0; rc >= 0 && i < l.n; i++) {
         snprintf(path, sizeof path, "%s/%s", dir, l.item[i]);
-        rc = s->ops->unlink(s, path, &why);
-        rc = rc == -ENOENT ? 0 : rc;
+        rc = s->ops->unlink(s, path, err);
+        rc = rc == -ENOENT || rc == -ENOTEMPTY || rc == -EEXIST ? 0 : rc;
     }
+    *foreign = l.folders > 0;
     free(l.item);
     mr_arena_done(&l.arena);
-    if (rc >= 0)
-        rc = s->ops->unlink(s, dir, &why);
+    return rc < 0 ? rc : s->ops->unlink(s, dir, err);
+}
+
+int mr_checkpoint_dir_remove(struct mr_store *s, const char *dir, struct mr_error *err)
+{
+    struct mr_error why;
+    bool foreign = false;
+    int rc = -ENOTEMPTY;
+    for (int attempt = 0; attempt < ATTEMPTS && !foreign && (rc == -ENOTEMPTY || rc == -EEXIST); attempt++)
+        rc = remove_once(s, dir, &foreign, &why);
+    if (foreign && (rc == -ENOTEMPTY || rc == -EEXIST))
+        rc = set_aside(s, dir, &why);
     if (rc == -ENOENT)
         return 0;
     if (rc < 0 && err)

@@ -37,6 +37,10 @@ int mr_checkpoint_place_open(const char *folder, const char *store, uint32_t ran
         mr_checkpoint_place_close(&p);
         return rc;
     }
+    if (mr_store_confine(p.store, folder, false)) { /* C7 */
+        mr_checkpoint_place_close(&p);
+        return mr_error_set(err, -ENOMEM, "cannot make a checkpointer");
+    }
     p.shared = mr_store_caps(p.store) & MR_STORE_CAP_PERSISTENT;
     p.lead = rank == 0 || !p.shared;
     p.device = mr_traffic_get(p.store, p.folder);
@@ -186,6 +190,12 @@ int mr_checkpoint_begin(const struct mr_checkpoint_place *at, const char *tmp, s
         rc = sync_parent(at, err);
     if (!rc)
         rc = mr_checkpoint_folder_repair(at->store, at->folder, err);
+    if (rc)
+        return rc;
+    rc = at->store->ops->mkdir(at->store, tmp, err);
+    if (rc != -ENOTDIR) /* or a file or a link has its name: that goes, not what it points to */
+        return rc;
+    rc = mr_checkpoint_dir_remove(at->store, tmp, err);
     return rc ? rc : at->store->ops->mkdir(at->store, tmp, err);
 }
 

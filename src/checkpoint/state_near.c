@@ -1,8 +1,10 @@
 /* Which checkpoint a restart loads, and from where: see mr_state_nearest in <millrace/state.h>. */
 #include "base/clock.h"
 #include "base/common.h"
+#include "checkpoint/checkpoint_guard.h"
 #include "checkpoint/state_have.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +45,12 @@ static int open_all(const struct mr_saver_params *p, struct near *r, struct mr_e
         mr_state_tier_folder(p->tier[i].folder, p->rank, folder);
         r->base[r->n] = p->tier[i].folder;
         r->at[r->n] = &r->tier[r->n];
-        rc = mr_checkpoint_place_open(folder, p->tier[i].store, p->rank, NULL, &r->tier[r->n++].at, err);
+        struct mr_checkpoint_place *at = &r->tier[r->n++].at;
+        rc = mr_checkpoint_place_open(folder, p->tier[i].store, p->rank, NULL, at, err);
+        if (!rc && mr_store_confine(at->store, p->tier[i].folder, true))
+            rc = mr_error_set(err, -ENOMEM, "cannot look at a tier");
+        if (!rc && at->shared)
+            rc = mr_checkpoint_claim(p->tier[i].folder, p->folder, true, err);
     }
     return rc;
 }

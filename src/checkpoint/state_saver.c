@@ -10,11 +10,11 @@
 #include "base/common.h"
 #include "base/log.h"
 #include "base/workers.h"
+#include "checkpoint/checkpoint_guard.h"
 #include "checkpoint/state_saver.h"
 #include "event/emit.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,28 +32,18 @@
 /* One saver at a time clears and writes a folder. The lock goes with the process. */
 static int lock_folder(struct mr_saver *s, struct mr_error *err)
 {
-    char path[MR_CHECKPOINT_PATH];
-    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    s->lock_fd = -1;
     if (!s->place.at.lead || !s->place.at.shared)
         return 0;
     int rc = mr_store_mkdirs(s->place.at.store, s->place.at.folder, err);
     if (rc) /* with tiers a save succeeds all the same */
         return s->has_tiers ? 0 : rc;
-    snprintf(path, sizeof path, "%.*s/.saver", MR_CHECKPOINT_FOLDER_MAX, s->place.at.folder);
-    s->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    bool ours = s->lock_fd < 0 || fcntl(s->lock_fd, F_OFD_SETLK, &whole) == 0 || (errno != EAGAIN && errno != EACCES);
-    if (ours) { /* or a store without such files, a file system without locks: nobody can tell */
-        mr_save_forget_failures(&s->place);
-        /* What a killed job left, before another rank takes it for this one's; the first save tells of errors. */
-        mr_checkpoint_folder_repair(s->place.at.store, s->place.at.folder, NULL);
-        return 0;
-    }
-    close(s->lock_fd);
-    s->lock_fd = -1;
-    mr_error_plain(err, -EBUSY, "another saver works in '%s'", s->place.at.folder);
-    mr_error_hint(err, "one job at a time may save into a folder; give this one another");
-    return -EBUSY;
+    rc = mr_checkpoint_lock(s->place.at.folder, false, &s->lock_fd, err);
+    if (rc)
+        return rc;
+    mr_save_forget_failures(&s->place);
+    /* What a killed job left, before another rank takes it for this one's; the first save has its errors. */
+    mr_checkpoint_folder_repair(s->place.at.store, s->place.at.folder, NULL);
+    return 0;
 }
 
 static int check_params(const struct mr_saver_params *p, struct mr_error *err)

@@ -5,6 +5,7 @@
 #include "base/common.h"
 #include "base/log.h"
 #include "base/vec.h"
+#include "checkpoint/checkpoint_guard.h"
 #include "checkpoint/state_drain.h"
 #include "checkpoint/state_pace.h"
 
@@ -14,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define FILE_PATH MR_CHECKPOINT_FILE_PATH
 #define LOOK_NS (20 * MR_NS_PER_MS) /* how often a wait looks whether the job stops */
@@ -33,7 +35,9 @@ struct held {
 struct tier {
     struct mr_save_place place;
     char base[MR_CHECKPOINT_PATH]; /* the folder of all ranks */
-    uint64_t capacity;             /* 0: no limit but the file system's */
+    bool is_shared;                /* a folder of the operating system, not of this process */
+    int lock_fd;
+    uint64_t capacity; /* 0: no limit but the file system's */
     unsigned keep_last;
     MR_VEC(struct held) held; /* by age; under the lock */
 };
@@ -527,6 +531,13 @@ static void recover(struct mr_state_tiers *t)
 
 /* ---- lifecycle ---- */
 
+/* T7: of this user and this final folder, and one live job per rank's folder. */
+static int claim(struct tier *t, const struct mr_save_place *final, struct mr_error *err)
+{
+    int rc = mr_checkpoint_claim(t->base, final->at.folder, false, err);
+    return rc ? rc : mr_checkpoint_lock(t->place.at.folder, true, &t->lock_fd, err);
+}
+
 static int open_tier(const struct mr_saver_params *p, const struct mr_save_place *final, const struct mr_saver_tier *of,
                      bool buffer, struct tier *out, struct mr_error *err)
 {
@@ -545,12 +556,18 @@ static int open_tier(const struct mr_saver_params *p, const struct mr_save_place
         return mr_error_plain(err, buffer ? MR_E_CONFIG : MR_E_USAGE, "the %s '%s' keeps nothing to drain",
                               buffer ? "burst buffer" : "tier", of->folder);
     struct mr_checkpoint_place at = out->place.at;
+    out->is_shared = at.shared;
     out->place = *final;
     out->place.at = at;
     out->place.at.shared = false; /* this rank's alone */
     out->place.at.lead = true;
     out->place.at.fsync = p->fsync;
+    if (mr_store_confine(at.store, out->base, true)) /* C7 */
+        return mr_error_set(err, -ENOMEM, "cannot make a tier");
     rc = mr_store_mkdirs(at.store, at.folder, err);
+    int claimed = out->is_shared ? claim(out, final, err) : 0;
+    if (claimed)
+        return claimed;
     rc = rc ? rc : mr_checkpoint_folder_repair(at.store, at.folder, err);
     return buffer ? 0 : rc; /* a save that finds it broken goes around it */
 }
@@ -580,7 +597,7 @@ int mr_state_tiers_create(const struct mr_saver_params *p, const struct mr_save_
     snprintf(t->job, sizeof t->job, "%s", job);
     int rc = 0;
     for (size_t i = 0; i < p->tiers && !rc; i++) {
-        t->n++;
+        t->tier[t->n++].lock_fd = -1;
         rc = open_tier(p, final, &p->tier[i], buffer, &t->tier[i], err);
         t->tier[i].place.stop = &t->cut;
     }
@@ -613,6 +630,8 @@ void mr_state_tiers_free(struct mr_state_tiers *t)
     if (t->running)
         pthread_join(t->thread, NULL);
     for (size_t i = 0; i < t->n; i++) {
+        if (t->tier[i].lock_fd >= 0)
+            close(t->tier[i].lock_fd);
         mr_checkpoint_place_close(&t->tier[i].place.at);
         free(t->tier[i].held.item);
     }

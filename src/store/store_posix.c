@@ -54,6 +54,7 @@ int mr_posix_init(struct mr_posix_store *s, const struct mr_store_ops *ops, cons
 void mr_posix_done(struct mr_posix_store *s)
 {
     mr_workpool_free(s->pool);
+    free(s->root);
     while (s->bounce.count > 0)
         free(s->bounce.kept[--s->bounce.count]);
     pthread_mutex_destroy(&s->bounce.lock);
@@ -117,6 +118,129 @@ static int open_flags(unsigned flags)
     return f;
 }
 
+/* ---- below a folder, without links ---- */
+
+int mr_store_confine(struct mr_store *s, const char *folder, bool owner_only)
+{
+    while (s->lower)
+        s = s->lower;
+    if (s->ops->list != mr_posix_list)
+        return 0;
+    struct mr_posix_store *p = (struct mr_posix_store *)s;
+    size_t n = strlen(folder);
+    while (n > 1 && folder[n - 1] == '/')
+        n--;
+    char *root = strndup(folder, n);
+    if (!root)
+        return -ENOMEM;
+    free(p->root);
+    p->root = root;
+    p->owner_only = owner_only;
+    return 0;
+}
+
+/* Where a call goes: a name in an open folder, or the path as it is. */
+struct way {
+    int dir;
+    const char *name;
+    bool confined;
+    char part[NAME_MAX + 1]; /* of the path: its last component */
+};
+
+static void leave(const struct way *w)
+{
+    int keep = errno;
+    if (w->dir >= 0)
+        close(w->dir);
+    errno = keep;
+}
+
+/* The next component of *rest into `part`; false at the end. -1 in errno's words for one that is too long. */
+static bool next_part(const char **rest, char part[NAME_MAX + 1], int *code)
+{
+    *rest += strspn(*rest, "/");
+    size_t n = strcspn(*rest, "/");
+    if (n == 0)
+        return false;
+    if (n > NAME_MAX) {
+        *code = -ENAMETOOLONG;
+        return false;
+    }
+    memcpy(part, *rest, n);
+    part[n] = '\0';
+    *rest += n;
+    return true;
+}
+
+/* 0 or -errno. On 0 the caller calls `leave`. */
+static int find_way(const struct mr_store *base, const char *path, struct way *w)
+{
+    const struct mr_posix_store *s = (const struct mr_posix_store *)base;
+    size_t n = s->root ? strlen(s->root) : 0;
+    int code = 0;
+    *w = (struct way){.dir = AT_FDCWD, .name = path}; /* AT_FDCWD is negative: nothing to close */
+    if (!s->root || strncmp(path, s->root, n) != 0 || (path[n] != '/' && s->root[n - 1] != '/'))
+        return 0;
+    const char *rest = path + n;
+    if (!next_part(&rest, w->part, &code))
+        return code;
+    int dir = open(s->root, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    char part[NAME_MAX + 1];
+    while (dir >= 0 && next_part(&rest, part, &code)) {
+        int next = strcmp(w->part, "..") == 0 ? (errno = EXDEV, -1)
+                                              : openat(dir, w->part, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        int keep = errno;
+        close(dir);
+        errno = keep;
+        dir = next;
+        memcpy(w->part, part, sizeof part);
+    }
+    if (dir < 0)
+        return -errno;
+    w->dir = dir;
+    w->name = w->part;
+    w->confined = true;
+    if (code) {
+        leave(w);
+        w->dir = AT_FDCWD;
+    }
+    return code;
+}
+
+static int open_folder(const struct mr_store *s, const char *path)
+{
+    struct way w;
+    int code = find_way(s, path, &w);
+    if (code)
+        return code;
+    int fd = openat(w.dir, w.name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (w.confined ? O_NOFOLLOW : 0));
+    code = fd < 0 ? -errno : fd;
+    leave(&w);
+    return code;
+}
+
+/* A descriptor or -errno. O_NONBLOCK: a pipe does not wait for its other end. */
+static int open_file(const struct mr_store *base, const char *path, int flags)
+{
+    const struct mr_posix_store *s = (const struct mr_posix_store *)base;
+    struct way w;
+    struct stat st;
+    int code = find_way(base, path, &w), fd;
+    if (code)
+        return code;
+    do
+        fd = openat(w.dir, w.name, flags | (w.confined ? O_NOFOLLOW | O_NONBLOCK : 0), s->owner_only ? 0600 : 0666);
+    while (fd < 0 && errno == EINTR);
+    code = fd < 0 ? -errno : fd;
+    leave(&w);
+    if (fd < 0 || !w.confined)
+        return code;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
+        return fd;
+    close(fd);
+    return S_ISDIR(st.st_mode) ? -EISDIR : MR_E_FORMAT;
+}
+
 /* Turns direct I/O on for an open object, after the open: open(O_CREAT|O_DIRECT) would leave a file behind where it is
  * refused. Returns 0 also when it is refused, with a note. */
 static int make_direct(struct mr_posix_store *s, struct mr_posix_object *o, bool writable, struct mr_error *err)
@@ -130,8 +254,10 @@ static int make_direct(struct mr_posix_store *s, struct mr_posix_object *o, bool
     }
     if (writable) {
         struct stat a, b;
-        o->fd_buffered = open(o->base.path, O_WRONLY | O_CLOEXEC);
-        if (o->fd_buffered < 0 || fstat(o->fd, &a) != 0 || fstat(o->fd_buffered, &b) != 0)
+        o->fd_buffered = open_file(&s->base, o->base.path, O_WRONLY | O_CLOEXEC);
+        if (o->fd_buffered < 0)
+            return mr_store_fail_path(err, o->fd_buffered, "open", o->base.path);
+        if (fstat(o->fd, &a) != 0 || fstat(o->fd_buffered, &b) != 0)
             return mr_store_fail_path(err, -errno, "open", o->base.path);
         if (a.st_dev != b.st_dev || a.st_ino != b.st_ino)
             return mr_error_plain(err, MR_E_CHANGED, "cannot open '%s': it was replaced while it was opened",
@@ -143,11 +269,18 @@ static int make_direct(struct mr_posix_store *s, struct mr_posix_object *o, bool
 }
 
 /* Asked before opening: opening a pipe for reading waits for a writer, which may never come. */
-static int check_kind(const char *path, struct mr_error *err)
+static int check_kind(const struct mr_store *s, const char *path, struct mr_error *err)
 {
     struct stat st;
-    if (stat(path, &st) != 0)
-        return mr_store_fail_path(err, -errno, "open", path);
+    struct way w;
+    int code = find_way(s, path, &w);
+    if (!code && fstatat(w.dir, w.name, &st, w.confined ? AT_SYMLINK_NOFOLLOW : 0) != 0)
+        code = -errno;
+    leave(&w);
+    if (code)
+        return mr_store_fail_path(err, code, "open", path);
+    if (S_ISLNK(st.st_mode))
+        return mr_store_fail_path(err, -ELOOP, "open", path);
     if (S_ISDIR(st.st_mode))
         return mr_store_fail_path(err, -EISDIR, "open", path);
     if (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode)) /* /dev/zero has no end, a pipe no offsets */
@@ -168,12 +301,13 @@ int mr_posix_object_open(struct mr_store *base, const char *path, unsigned flags
     o->fd = o->fd_buffered = -1;
     int rc = flags & (MR_OBJ_WRITE | MR_OBJ_KNOWN)
                  ? 0
-                 : check_kind(path, err); /* open(2) itself refuses to write a folder */
+                 : check_kind(base, path, err); /* open(2) itself refuses to write a folder */
     if (rc == 0) {
-        do
-            o->fd = open(path, open_flags(flags), 0666);
-        while (o->fd < 0 && errno == EINTR);
-        rc = o->fd < 0 ? mr_store_fail_path(err, -errno, "open", path) : 0;
+        o->fd = open_file(base, path, open_flags(flags));
+        if (o->fd == MR_E_FORMAT || o->fd == -ENXIO)
+            rc = mr_error_plain(err, MR_E_FORMAT, "cannot open '%s': it is not a regular file", path);
+        else
+            rc = o->fd < 0 ? mr_store_fail_path(err, o->fd, "open", path) : 0;
     }
     if (rc == 0 && ((flags & MR_OBJ_DIRECT) || s->direct))
         rc = make_direct(s, o, flags & MR_OBJ_WRITE, err);
@@ -252,10 +386,15 @@ int mr_posix_truncate(struct mr_object *base, uint64_t bytes, struct mr_error *e
 
 int mr_posix_stat(struct mr_store *s, const char *path, struct mr_store_stat *out, struct mr_error *err)
 {
-    (void)s;
     struct statx sx;
-    if (statx(AT_FDCWD, path, 0, STATX_BASIC_STATS | STATX_DIOALIGN, &sx) != 0)
-        return mr_store_fail_path(err, -errno, "stat", path);
+    struct way w;
+    int code = find_way(s, path, &w);
+    if (!code &&
+        statx(w.dir, w.name, w.confined ? AT_SYMLINK_NOFOLLOW : 0, STATX_BASIC_STATS | STATX_DIOALIGN, &sx) != 0)
+        code = -errno;
+    leave(&w);
+    if (code)
+        return mr_store_fail_path(err, code, "stat", path);
     *out = (struct mr_store_stat){
         .bytes = sx.stx_size,
         .mtime_ns = (uint64_t)sx.stx_mtime.tv_sec * MR_NS_PER_S + sx.stx_mtime.tv_nsec,
@@ -266,20 +405,28 @@ int mr_posix_stat(struct mr_store *s, const char *path, struct mr_store_stat *ou
     return 0;
 }
 
-static bool entry_is_dir(DIR *d, const struct dirent *e)
+static bool entry_is_dir(DIR *d, const struct dirent *e, bool follow)
 {
+    if (e->d_type == DT_LNK && !follow)
+        return false;
     if (e->d_type != DT_UNKNOWN && e->d_type != DT_LNK)
         return e->d_type == DT_DIR;
     struct stat st;
-    return fstatat(dirfd(d), e->d_name, &st, 0) == 0 && S_ISDIR(st.st_mode);
+    return fstatat(dirfd(d), e->d_name, &st, follow ? 0 : AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
 }
 
 int mr_posix_list(struct mr_store *s, const char *path, mr_store_list_fn *fn, void *user, struct mr_error *err)
 {
-    (void)s;
-    DIR *d = opendir(path);
+    int fd = open_folder(s, path);
+    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+    if (fd >= 0 && !d) {
+        int code = -errno;
+        close(fd);
+        fd = code;
+    }
     if (!d)
-        return mr_store_fail_path(err, -errno, "list", path);
+        return mr_store_fail_path(err, fd, "list", path);
+    const bool follow = !((struct mr_posix_store *)s)->root;
     int rc = 0;
     while (rc == 0) {
         errno = 0;
@@ -290,7 +437,7 @@ int mr_posix_list(struct mr_store *s, const char *path, mr_store_list_fn *fn, vo
             break;
         }
         if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-            rc = fn(user, e->d_name, entry_is_dir(d, e), err);
+            rc = fn(user, e->d_name, entry_is_dir(d, e, follow), err);
     }
     closedir(d);
     return rc;
@@ -298,49 +445,58 @@ int mr_posix_list(struct mr_store *s, const char *path, mr_store_list_fn *fn, vo
 
 int mr_posix_mkdir(struct mr_store *s, const char *path, struct mr_error *err)
 {
-    (void)s;
-    if (mkdir(path, 0777) == 0)
-        return 0;
-    int code = -errno;
+    struct way w;
     struct stat st;
-    /* A folder that exists may also answer EROFS, EACCES or EISDIR ("/") before EEXIST. */
-    if (stat(path, &st) == 0) {
-        if (S_ISDIR(st.st_mode))
-            return 0;
-        code = -ENOTDIR;
+    int code = find_way(s, path, &w);
+    if (code)
+        return mr_store_fail_path(err, code, "make folder", path);
+    if (mkdirat(w.dir, w.name, ((struct mr_posix_store *)s)->owner_only ? 0700 : 0777) != 0) {
+        code = -errno;
+        /* A folder that exists may also answer EROFS, EACCES or EISDIR ("/") before EEXIST. */
+        if (fstatat(w.dir, w.name, &st, w.confined ? AT_SYMLINK_NOFOLLOW : 0) == 0)
+            code = S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
     }
-    return mr_store_fail_path(err, code, "make folder", path);
+    leave(&w);
+    return code ? mr_store_fail_path(err, code, "make folder", path) : 0;
 }
 
 int mr_posix_unlink(struct mr_store *s, const char *path, struct mr_error *err)
 {
-    (void)s;
-    if (unlink(path) == 0)
-        return 0;
-    int code = -errno;
-    if ((code == -EISDIR || code == -EPERM) && rmdir(path) == 0)
-        return 0;
+    struct way w;
+    int code = find_way(s, path, &w);
+    if (code)
+        return mr_store_fail_path(err, code, "remove", path);
+    if (unlinkat(w.dir, w.name, 0) != 0)
+        code = -errno;
+    if ((code == -EISDIR || code == -EPERM) && unlinkat(w.dir, w.name, AT_REMOVEDIR) == 0)
+        code = 0;
     if (code == -EISDIR)
         code = -errno; /* why the folder could not be removed */
-    return mr_store_fail_path(err, code, "remove", path);
+    leave(&w);
+    return code ? mr_store_fail_path(err, code, "remove", path) : 0;
 }
 
 int mr_posix_rename(struct mr_store *s, const char *from, const char *to, struct mr_error *err)
 {
-    (void)s;
-    if (rename(from, to) == 0)
-        return 0;
-    int code = -errno;
-    mr_error_set(err, code, "cannot rename '%s' to '%s'", from, to);
+    struct way a, b;
+    int code = find_way(s, from, &a);
+    if (!code) {
+        code = find_way(s, to, &b);
+        if (!code && renameat(a.dir, a.name, b.dir, b.name) != 0)
+            code = -errno;
+        leave(&b);
+        leave(&a);
+    }
+    if (code)
+        mr_error_set(err, code, "cannot rename '%s' to '%s'", from, to);
     return code;
 }
 
 int mr_posix_sync_dir(struct mr_store *s, const char *path, struct mr_error *err)
 {
-    (void)s;
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = open_folder(s, path);
     if (fd < 0)
-        return mr_store_fail_path(err, -errno, "open folder", path);
+        return mr_store_fail_path(err, fd, "open folder", path);
     int code = fsync(fd) == 0 ? 0 : -errno;
     close(fd);                                            /* opened for reading only */
     if (code == 0 || code == -EINVAL || code == -ENOTSUP) /* some file systems have nothing to sync here */

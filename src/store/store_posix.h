@@ -33,6 +33,8 @@ extern const struct mr_option mr_posix_option_rows[];
 struct mr_posix_store {
     struct mr_store base;
     bool direct, timing;
+    char *root;                  /* mr_store_confine; NULL: not confined */
+    bool owner_only;             /* what is made is for the user alone */
     atomic_bool noted_no_direct; /* the one log note was given */
     struct mr_bounce bounce;
     struct mr_workpool *pool;
