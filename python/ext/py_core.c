@@ -19,6 +19,7 @@ static PyObject *class_of(struct core_state *state, int code)
     case MR_E_CHANGED: return state->data_error;
     case MR_E_UNSUPPORTED: return PyExc_NotImplementedError;
     case MR_E_TIMEOUT: return PyExc_TimeoutError;
+    case MR_E_INCOMPLETE: return PyExc_FileNotFoundError;
     case -ENOMEM: return PyExc_MemoryError;
     default: return code > -4096 ? PyExc_OSError : PyExc_RuntimeError;
     }

@@ -180,7 +180,7 @@ class Tiers:
                 raise RuntimeError(
                     f"there is no complete checkpoint of step {only} in '{self._folder}' or the tiers before it"
                 )
-            raise RuntimeError(f"there is no complete checkpoint in '{self._folder}' or the tiers before it")
+            raise FileNotFoundError(f"there is no complete checkpoint in '{self._folder}' or the tiers before it")
         whole = self._open(self._folder, step)
         self.step, self.world, self._owner, self._also = step, whole.world, {}, True
         self._mine = set()

@@ -20,7 +20,7 @@ _hook: Any = None  # of PyTorch, before every optimizer's step: one for all save
 
 def tier_rows(tiers: Any) -> list[Any]:
     """(folder, capacity, keep_last) of each."""
-    rows = [t if isinstance(t, dict) else {"folder": t} for t in tiers]
+    rows = [t if isinstance(t, dict) else {"folder": t} for t in tiers or ()]
     strange = [k for t in rows for k in t if k not in ("folder", "capacity", "keep_last")]
     if strange:
         raise TypeError(f"a tier has folder, capacity and keep_last, no {strange[0]!r}")
@@ -31,12 +31,8 @@ open_savers: "weakref.WeakSet[Saver]" = weakref.WeakSet()
 
 
 def _loader_tree(state: Any) -> Any:
-    flat = Flat(state)
-    if flat.tensors:
-        raise TypeError(
-            f"the loader's state has a tensor, '{flat.tensors[0][0]}': plain values only, or put it into the state"
-        )
-    return flat.tree
+    """A loader's state: plain values, and small tensors (the state of a generator) with their content."""
+    return Flat(state).inlined()
 
 
 def _fence_all(*_: Any) -> None:
@@ -123,7 +119,7 @@ class Saver:
         write_threads: int = 0,
         bytes_per_s: int = 0,
         commit_timeout_s: int = 0,
-        tiers: "list[Any] | tuple[Any, ...]" = (),
+        tiers: "list[Any] | tuple[Any, ...] | None" = (),
         drain_bytes_per_s: int = 0,
     ):
         rank, world, job = who(rank, world, job, f"save/{os.path.abspath(os.fspath(folder))}")

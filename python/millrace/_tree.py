@@ -8,14 +8,18 @@ Nothing is pickled. A node of the JSON is a plain value, a list, or an object wh
 
 import base64
 import collections
+import ctypes
 import json
 import math
+import re
 import sys
 from typing import Any
 
-from . import _jax_state
+from . import _core, _jax_state
 
 _SMALL = 1 << 20  # bytes: tensors up to this size are copied at once in an overlapped save
+
+_INLINE_MOST = 16 << 20  # bytes of tensors in a state's own JSON
 
 TORCH_DTYPES = {
     "bool": "BOOL",
@@ -37,6 +41,21 @@ TORCH_DTYPES = {
 }
 _torch_dtypes: dict[Any, str] = {}  # by PyTorch's own objects, once it is there
 _DTYPE_NAMES = {v: k for k, v in TORCH_DTYPES.items()}
+_ELEMENT_BYTES = {v: 1 if v == "BOOL" or "8" in v else int(re.sub(r"\D", "", v)) // 8 for v in TORCH_DTYPES.values()}
+# What a file may name: an attribute of PyTorch's is never looked up by a name that is not here.
+_TORCH_NAMES = (*TORCH_DTYPES, "complex32", "complex128", "qint8", "quint8", "qint32", "quint4x2", "quint2x4",
+                "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "uint1", "uint2", "uint3", "uint4", "uint5",
+                "uint6", "uint7", "int1", "int2", "int3", "int4", "int5", "int6", "int7", "bits8", "bits16",
+                "bits1x8", "bits2x4", "bits4x2", "float4_e2m1fn_x2")  # fmt: skip
+
+
+def torch_dtype(name: Any) -> Any:
+    """PyTorch's dtype of that name, which comes from a file."""
+    torch: Any = sys.modules["torch"]
+    dtype = getattr(torch, name, None) if name in _TORCH_NAMES else None
+    if dtype is None:
+        raise _core.DataError(f"the checkpoint names the dtype {name!r}, which this PyTorch does not have")
+    return dtype
 
 
 def is_torch(x: Any) -> bool:
@@ -202,6 +221,19 @@ class Flat:
         self.tensors.append((name, dtype, shape, strides, address, cuda))
         return {"tensor": name, **node}
 
+    def inlined(self) -> Any:
+        """The JSON with the content of its tensors in it: for small states that have no file of tensors."""
+        content: dict[str, Any] = {}
+        room = _INLINE_MOST
+        for name, dtype, shape, strides, address, cuda in self.tensors:
+            if cuda:
+                raise TypeError(f"'{name}' lies on a CUDA device: give .cpu() of it")
+            room -= math.prod(shape) * _ELEMENT_BYTES[dtype]
+            if room < 0:
+                raise TypeError(f"'{name}' is too large for a state without a file of tensors: put it into the state")
+            content[name] = [dtype, list(shape), base64.b64encode(_bytes_at(dtype, shape, strides, address)).decode()]
+        return {"inline": content, "value": self.tree} if content else self.tree
+
     def node(self, x: Any, path: str) -> Any:
         """What `x` is, as JSON; its tensors are noted. An overlapped save does this for a thousand tensors in
         milliseconds."""
@@ -279,9 +311,45 @@ class Flat:
         )
 
 
+def _bytes_at(dtype: str, shape: tuple[int, ...], strides: tuple[int, ...] | None, address: int) -> bytes:
+    """The elements of a tensor in memory, row by row."""
+    each = _ELEMENT_BYTES[dtype]
+    if strides is None:
+        return ctypes.string_at(address, each * math.prod(shape)) if math.prod(shape) else b""
+    places = [address]
+    for n, stride in zip(shape, strides):
+        places = [at + i * stride for at in places for i in range(n)]
+    return b"".join(ctypes.string_at(at, each) for at in places)
+
+
 # ---- back ----
 
 FREE = object()  # `like`: nothing to be like
+
+
+class _Inlined:
+    """The tensors in a state's own JSON, as those of a file."""
+
+    def __init__(self, content: dict[str, Any]):
+        self.data = {name: base64.b64decode(row[2], validate=True) for name, row in content.items()}
+        self.rows = [(name, 0, row[0], tuple(row[1]), len(self.data[name])) for name, row in content.items()]
+        for name, _, dtype, shape, n in self.rows:
+            if dtype not in _ELEMENT_BYTES or n != _ELEMENT_BYTES[dtype] * math.prod(shape):
+                raise _core.DataError(f"'{name}' has {n} bytes, its shape {shape} of {dtype} wants another number")
+
+    def tensors(self) -> list[Any]:
+        return self.rows
+
+    def read(self, ranges: list[Any]) -> None:
+        for i, offset, n, address, _ in ranges:
+            ctypes.memmove(address, self.data[self.rows[i][0]][offset : offset + n], n)
+
+
+def inlined_value(tree: Any) -> Any:
+    """What Flat.inlined() was made of."""
+    if isinstance(tree, dict) and "inline" in tree:
+        return Reading(_Inlined(tree["inline"])).value(tree["value"])
+    return Reading().value(tree)
 
 
 class Reading:
@@ -339,7 +407,7 @@ class Reading:
             import torch
 
             return lambda: (
-                getattr(torch, tree["torch_dtype"]) if "torch_dtype" in tree else torch.device(tree["torch_device"])
+                torch_dtype(tree["torch_dtype"]) if "torch_dtype" in tree else torch.device(tree["torch_device"])
             )
         if "int" in tree:
             return lambda: int(tree["int"])
@@ -427,7 +495,7 @@ def _viewed(value: Any, dtype: str) -> Any:
     if not is_torch(value):
         return value.view(dtype).reshape(value.shape[:-1])
     torch = sys.modules["torch"]
-    return torch.view_as_complex(value) if dtype == "complex128" else value.view(getattr(torch, dtype))
+    return torch.view_as_complex(value) if dtype == "complex128" else value.view(torch_dtype(dtype))
 
 
 def _dict_kind(node: dict[str, Any]) -> Any:
@@ -470,7 +538,7 @@ def _empty(dtype: str, shape: tuple[Any, ...], node: dict[str, Any], where: Any 
     if node.get("torch"):
         import torch
 
-        t = torch.empty(shape, dtype=getattr(torch, name), device=where)
+        t = torch.empty(shape, dtype=torch_dtype(name), device=where)
         return t, t.data_ptr()
     import numpy
 

@@ -37,7 +37,7 @@ from typing import Any
 
 from . import _core, _jax_state
 from ._saver import Saver, open_savers, report_failure, tier_rows, who
-from ._tree import FREE, Reading, is_torch
+from ._tree import FREE, Reading, inlined_value, is_torch
 
 __all__ = ["Saver", "latest", "load", "save", "wait"]
 
@@ -46,7 +46,7 @@ def latest(folder: "str | os.PathLike[str]") -> int | None:
     """The step of the newest complete checkpoint, None if there is none."""
     try:
         return _core.nearest(os.fspath(folder), [], None, 0, 1, 0)[0]
-    except RuntimeError:
+    except FileNotFoundError:
         return None
 
 
@@ -83,7 +83,7 @@ def load(
     like: Any = FREE,
     threads: int = 0,
     direct: bool = True,
-    tiers: "list[Any] | tuple[Any, ...]" = (),
+    tiers: "list[Any] | tuple[Any, ...] | None" = (),
     job: str | None = None,
     world: int | None = None,
 ) -> Any:
@@ -95,7 +95,7 @@ def load(
     loader's state that was saved beside it, None if there was none.
     like: a state of the same structure: what comes back has its classes (NamedTuples, dataclasses that are registered
     with JAX), PyTorch's tensors lie on its devices, JAX's arrays are sharded like its arrays or jax.ShapeDtypeStructs.
-    Without it JAX's arrays go to the default device.
+    Without it JAX's arrays go to the default device. Nothing complete to load is a FileNotFoundError.
     tiers: as of the Saver: the newest checkpoint that all ranks have, from the nearest place. Several ranks give `job`
     and `world` as well (torchrun's are read), and all of them call it, before they open their savers.
     direct: past the page cache, as the files were written.
@@ -126,7 +126,7 @@ def load(
     text = stored.json(rank, what)
     tree = json.loads(text or "null")
     if what != "state":
-        return None if tree is None else Reading().value(tree)
+        return None if tree is None else inlined_value(tree)
     if text is None:  # of another program, or of the emulated training
         kind = {"torch": True} if "torch" in sys.modules else {"numpy": True}
         tree = {"dict": [[name, {"tensor": name, **kind}] for name, r, *_ in stored.tensors() if r == rank]}
@@ -176,20 +176,31 @@ def save(
     """`torch.save(state, file)` with a folder in place of the file. Returns after the copy; `wait()` or the end of the
     program waits for storage.
     step: left out, it is one more than the newest in the folder. Options are those of Saver, of the first save into
-        that folder."""
+        that folder.
+    A new folder each time is fine: the memory of a saver whose saves are on storage goes over to the next one."""
     key = os.path.abspath(os.fspath(folder))
     saver = _by_folder.get(key)
     if saver is None:
+        _close_idle()
         saver = _by_folder[key] = Saver(folder, **options)
         try:
             saver._next = _core.State(key, -1, 1, False).info()[0] + 1
-        except RuntimeError:
+        except FileNotFoundError:
             pass  # nothing there yet
     if step is None:
         step = saver._next
     result = saver.save(step, state, overlapped=overlapped)
     saver._next = step + 1
     return result
+
+
+def _close_idle() -> None:
+    """Savers of other folders that have nothing left to do, nor a failure to raise."""
+    for key, saver in list(_by_folder.items()):
+        last = saver.last()
+        if saver.done() and last is not None and last["code"] == 0:
+            del _by_folder[key]
+            saver.close()
 
 
 def wait(folder: "str | os.PathLike[str] | None" = None) -> None:

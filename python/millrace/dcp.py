@@ -103,7 +103,7 @@ class StorageWriter(BlockingAsyncStager, _dcp.StorageWriter):
     def _newest(self) -> int:
         try:
             return _core.State(self.folder, -1, 1, False).info()[0]
-        except RuntimeError:
+        except FileNotFoundError:
             return -1  # nothing there yet
 
     def prepare_global_plan(self, plans: list[Any]) -> list[Any]:
@@ -316,7 +316,7 @@ class StorageReader(_dcp.StorageReader):
             key = (fqn, tuple(item["offset"]))
             if key in self._tensors:
                 continue
-            dtype = getattr(torch, item["dtype"])
+            dtype = _tree.torch_dtype(item["dtype"])
             self._tensors[key] = _Stored(rank, item["tensor"], dtype, item["part"])
             about = self._about.get(fqn)
             if about is None:

@@ -1,4 +1,7 @@
-/* See the header. The free slots are a stack: the one that was written last is used next, while it is in the caches. */
+/* See the header. The free slots are a stack: the one that was written last is used next, while it is in the caches.
+ *
+ * Memory of a ring that is freed goes to the next one of the process: as much as the largest ring of the process had, so
+ * that savers that come one after the other touch no new pages. */
 #include "checkpoint/state_ring.h"
 
 #include "base/clock.h"
@@ -12,12 +15,68 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 struct block {
     uint8_t *base;
     size_t bytes;
     bool pinned;
 };
+
+static struct {
+    pthread_mutex_t lock;
+    MR_VEC(struct block) block;
+    size_t bytes, largest; /* in it; of any ring so far */
+    pid_t pid;             /* whose it is: a forked child does not inherit the memory */
+} spare = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* The lock is held. */
+static void check_process(void)
+{
+    if (spare.pid == getpid())
+        return;
+    spare.block.n = 0;
+    spare.bytes = spare.largest = 0;
+    spare.pid = getpid();
+}
+
+/* Keeps a block, or gives it back to the system. */
+static void give_up(struct block b, size_t ring_bytes)
+{
+    pthread_mutex_lock(&spare.lock);
+    check_process();
+    spare.largest = MR_MAX(spare.largest, ring_bytes);
+    struct block *kept = spare.bytes + b.bytes <= spare.largest ? MR_VEC_ADD(&spare.block) : NULL;
+    if (kept) {
+        *kept = b;
+        spare.bytes += b.bytes;
+    }
+    pthread_mutex_unlock(&spare.lock);
+    if (!kept)
+        munmap(b.base, b.bytes);
+}
+
+/* A block of at most so many bytes, as many of them as there are; false: none. */
+static bool take_spare(size_t bytes, size_t slot_bytes, struct block *out)
+{
+    pthread_mutex_lock(&spare.lock);
+    check_process();
+    struct block *best = NULL;
+    for (size_t i = 0; i < spare.block.n; i++)
+        if (spare.block.item[i].bytes >= slot_bytes && (!best || spare.block.item[i].bytes > best->bytes))
+            best = &spare.block.item[i];
+    if (best) {
+        size_t n = MR_MIN(bytes, best->bytes) / slot_bytes * slot_bytes;
+        *out = (struct block){best->base, n, false};
+        best->base += n;
+        best->bytes -= n;
+        spare.bytes -= n;
+        if (!best->bytes)
+            *best = spare.block.item[--spare.block.n];
+    }
+    pthread_mutex_unlock(&spare.lock);
+    return best != NULL;
+}
 
 struct mr_state_ring {
     size_t slot_bytes, slots;
@@ -47,7 +106,7 @@ void mr_state_ring_free(struct mr_state_ring *r)
     for (size_t i = 0; i < r->block.n; i++) {
         if (r->block.item[i].pinned)
             mr_cuda_unpin(r->block.item[i].base);
-        munmap(r->block.item[i].base, r->block.item[i].bytes);
+        give_up(r->block.item[i], r->slots * r->slot_bytes);
     }
     pthread_cond_destroy(&r->given);
     pthread_mutex_destroy(&r->lock);
@@ -76,35 +135,56 @@ static int touch_slot(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error
     return 0;
 }
 
-int mr_state_ring_grow(struct mr_state_ring *r, size_t slots, unsigned threads, struct mr_error *err)
+/* New memory, touched. */
+static int map_block(size_t bytes, size_t slot_bytes, unsigned threads, struct block *out)
 {
-    if (slots <= r->slots)
-        return 0;
-    size_t more = slots - r->slots, bytes = more * r->slot_bytes;
-    uint8_t **bigger = malloc(slots * sizeof(*bigger));
-    uint8_t *base = bigger ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : MAP_FAILED;
-    struct block *b = base != MAP_FAILED ? MR_VEC_ADD(&r->block) : NULL;
-    if (!b) {
-        if (base != MAP_FAILED)
-            munmap(base, bytes);
-        free(bigger);
-        return mr_error_set(err, -ENOMEM, "cannot get %zu MiB for the copy of the state", bytes >> 20);
-    }
-    *b = (struct block){base, bytes, false};
+    uint8_t *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED)
+        return -ENOMEM;
+    *out = (struct block){base, bytes, false};
     madvise(base, bytes, MADV_HUGEPAGE);
     madvise(base, bytes, MADV_DONTFORK); /* a forked worker must not inherit gigabytes to copy on write */
-    mr_workers_run(threads, more, 1, touch_slot, &(struct touching){base, r->slot_bytes}, NULL, NULL);
+    mr_workers_run(threads, bytes / slot_bytes, 1, touch_slot, &(struct touching){base, slot_bytes}, NULL, NULL);
+    return 0;
+}
+
+static int add_block(struct mr_state_ring *r, const struct block *what)
+{
+    size_t more = what->bytes / r->slot_bytes;
+    uint8_t **bigger = malloc((r->slots + more) * sizeof(*bigger));
+    struct block *b = bigger ? MR_VEC_ADD(&r->block) : NULL;
+    if (!b) {
+        free(bigger);
+        return -ENOMEM;
+    }
+    *b = *what;
     pthread_mutex_lock(&r->lock);
     for (size_t i = 0; i < r->n_free; i++)
         bigger[i] = r->free[i];
     for (size_t i = 0; i < more; i++)
-        bigger[r->n_free++] = base + (more - 1 - i) * r->slot_bytes;
+        bigger[r->n_free++] = b->base + (more - 1 - i) * r->slot_bytes;
     free(r->free);
     r->free = bigger;
-    r->slots = slots;
+    r->slots += more;
     pthread_cond_broadcast(&r->given);
     pthread_mutex_unlock(&r->lock);
     return 0;
+}
+
+int mr_state_ring_grow(struct mr_state_ring *r, size_t slots, unsigned threads, struct mr_error *err)
+{
+    int rc = 0;
+    while (r->slots < slots && !rc) {
+        size_t bytes = (slots - r->slots) * r->slot_bytes;
+        struct block b = {0};
+        if (!take_spare(bytes, r->slot_bytes, &b))
+            rc = map_block(bytes, r->slot_bytes, threads, &b);
+        if (!rc && (rc = add_block(r, &b)))
+            give_up(b, 0);
+        if (rc)
+            mr_error_set(err, rc, "cannot get %zu MiB for the copy of the state", bytes >> 20);
+    }
+    return rc;
 }
 
 void mr_state_ring_pin(struct mr_state_ring *r)

@@ -73,7 +73,7 @@ def test_refusals(folder):
     try:
         checkpoint.load(folder)
         raise AssertionError("loaded nothing")
-    except RuntimeError as e:
+    except FileNotFoundError as e:
         assert "no complete checkpoint" in str(e), e
 
 
@@ -121,8 +121,8 @@ def test_odd_values(folder):
             except error as e:
                 assert "18446744073709551615" not in str(e), e
         try:
-            s.save(1, {}, loader={"seen": np.ones(2)})
-            raise AssertionError("a loader's tensor")
+            s.save(1, {}, loader={"seen": np.ones(3 << 20)})
+            raise AssertionError("a loader's large tensor")
         except TypeError as e:
             assert "seen" in str(e)
         s.save(np.int64(4), {"x": np.arange(3)})
@@ -137,7 +137,7 @@ def test_odd_values(folder):
         try:
             checkpoint.load(what)
             raise AssertionError(what)
-        except RuntimeError as e:
+        except FileNotFoundError as e:
             assert says in str(e), e
 
 
@@ -389,8 +389,54 @@ def test_overlapped(folder):
             assert all(equal(got[n], want[n]) for n in want), [n for n in want if not equal(got[n], want[n])]
 
 
+def test_loader_state(folder):
+    """A loader's state may hold small tensors, as the state of a generator is one; tiers may be None."""
+    state = {"order": {"generators": [np.arange(5056, dtype=np.uint8), np.eye(3)[:, ::2]]}, "epoch": 3}
+    if torch is not None:
+        state["order"]["generators"] += [torch.default_generator.get_state(), torch.ones(2, 3, dtype=torch.bfloat16).t()]
+    with checkpoint.Saver(folder, tiers=None) as s:
+        s.save(1, {"x": np.ones(3)}, loader=state)
+        s.wait()
+        s.save(2, {"x": np.ones(3)}, loader={"epoch": 4})
+    assert checkpoint.load(folder, what="loader", tiers=None) == {"epoch": 4}
+    assert equal(checkpoint.load(folder, 1, what="loader"), state)
+
+
+def test_dtype_names(folder):
+    """A dtype's name in a file is looked up in a table: nothing else of PyTorch can be named."""
+    from millrace import _tree
+
+    assert _tree.Reading().value({"torch_dtype": "float16"}) is torch.float16
+    for name in ("load", "nn", "__doc__", "float99", 3):
+        try:
+            _tree.Reading().value({"torch_dtype": name})
+            raise AssertionError(name)
+        except OSError as e:
+            assert repr(name) in str(e), e
+
+
+def resident():
+    with open("/proc/self/statm") as f:
+        return int(f.read().split()[1]) * 4096
+
+
+def test_new_folder_each_time(folder):
+    """Savers of many folders, one after the other, use the same memory."""
+    state = {"x": np.ones(4 << 20)}  # 32 MiB
+    checkpoint.save(state, folder + "/0", direct=False)
+    checkpoint.wait()
+    before = resident()
+    for k in range(1, 8):
+        checkpoint.save(state, f"{folder}/{k}", direct=False)
+        checkpoint.wait(f"{folder}/{k}")
+    grown = resident() - before
+    assert grown < 2 * state["x"].nbytes, grown
+    for k in range(8):
+        assert equal(checkpoint.load(f"{folder}/{k}"), state)
+
+
 def main():
-    tests = [test_numpy, test_odd_values, test_threads, test_refusals, test_safetensors, test_ranks, test_rank_refused, test_tiers, test_sigterm, test_told_at_exit, test_drop_in] + ([test_torch, test_torch_kinds, test_torch_save, test_overlapped] if torch is not None else [])
+    tests = [test_loader_state, test_new_folder_each_time, test_numpy, test_odd_values, test_threads, test_refusals, test_safetensors, test_ranks, test_rank_refused, test_tiers, test_sigterm, test_told_at_exit, test_drop_in] + ([test_dtype_names, test_torch, test_torch_kinds, test_torch_save, test_overlapped] if torch is not None else [])
     for t in tests:
         with tempfile.TemporaryDirectory() as d:
             t(d)
