@@ -369,4 +369,23 @@ def loaders_travel_in_pickles():
     assert [b.ids.tolist() for b in copy] == [b.ids.tolist() for b in it]
 
 
-run([loaders_travel_in_pickles, states_carry_their_seed, states_continue_or_are_refused, samplers_of_programs_continue_with_as_many_ranks])
+def checkpoints_have_states():
+    """What the documentation prints: the saver takes the loader, and the state that it saved continues."""
+    from millrace.checkpoint import Saver, load
+
+    def make():
+        return DataLoader(data("native"), 4, shuffle=True, num_workers=1)
+
+    loader, place = make(), os.path.join(folder, "checkpoint")
+    it = iter(loader)
+    next(it)
+    with Saver(place) as saver:
+        saver.save(1, {"weights": torch.ones(3)}, loader=loader)
+    rest = [ids("native", b) for b in it]
+    torch.manual_seed(99)
+    again = make()
+    again.load_state_dict(load(place, what="loader"))
+    assert [ids("native", b) for b in again] == rest
+
+
+run([checkpoints_have_states, loaders_travel_in_pickles, states_carry_their_seed, states_continue_or_are_refused, samplers_of_programs_continue_with_as_many_ranks])
