@@ -15,7 +15,7 @@
 
 /* The name, field 2, stands in brackets and may hold anything, brackets too: fields are counted from the last one. A
  * process whose first thread ended before the others looks like one that has ended; its threads tell. */
-static bool read_stat(pid_t pid, bool *ended, uint64_t *started)
+static bool read_stat(pid_t pid, char *state, bool *ended, uint64_t *started)
 {
     char path[64], text[1024];
     snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
@@ -30,6 +30,7 @@ static bool read_stat(pid_t pid, bool *ended, uint64_t *started)
     if (!at || at[1] != ' ')
         return false;
     at += 2;
+    *state = *at;
     bool zombie = *at == 'Z' || *at == 'X';
     uint64_t threads = 0;
     for (int field = FIELD_STATE; at && field < FIELD_STARTED; field++) {
@@ -46,24 +47,36 @@ static bool read_stat(pid_t pid, bool *ended, uint64_t *started)
 struct mr_process_id mr_process_self(void)
 {
     struct mr_process_id p = {.pid = getpid()};
+    char state;
     bool ended;
-    if (!read_stat(p.pid, &ended, &p.started))
+    if (!read_stat(p.pid, &state, &ended, &p.started))
         p.started = 0;
     return p;
 }
 
 bool mr_process_lives(const struct mr_process_id *p)
 {
+    char state;
     bool ended;
     uint64_t started;
-    if (p->started && read_stat(p->pid, &ended, &started))
+    if (p->started && read_stat(p->pid, &state, &ended, &started))
         return started == p->started && !ended;
     return kill(p->pid, 0) == 0 || errno == EPERM;
 }
 
 bool mr_process_gone(pid_t pid)
 {
+    char state;
     bool ended;
     uint64_t started;
-    return !read_stat(pid, &ended, &started) || ended;
+    return !read_stat(pid, &state, &ended, &started) || ended;
+}
+
+bool mr_process_is_stopped(const struct mr_process_id *p)
+{
+    char state;
+    bool ended;
+    uint64_t started;
+    return p->started && read_stat(p->pid, &state, &ended, &started) && started == p->started && !ended &&
+           (state == 'T' || state == 't');
 }

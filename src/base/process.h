@@ -15,6 +15,8 @@ struct mr_process_id mr_process_self(void);
 /* False: it has ended, whether or not its parent has taken notice. Where /proc cannot be read the number alone counts.
  */
 bool mr_process_lives(const struct mr_process_id *p);
+/* By a signal (SIGSTOP, ^Z) or a debugger, until it is continued. */
+bool mr_process_is_stopped(const struct mr_process_id *p);
 /* By its number alone: there is none, or it has ended. */
 bool mr_process_gone(pid_t pid);
 

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "bench/bench_events.h"
+#include "bench/bench_pulse.h"
 #include "bench/trainer_internal.h"
 #include "metrics/series_emit.h"
 
@@ -571,7 +572,10 @@ int mr_bench_run(const struct mr_bench_params *p, struct mr_error *err)
     t.me->pid = getpid();
     enter(&t, MR_BENCH_START);
     prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL); /* sleeping threads wake on time: by default 50 us late */
+    struct mr_pulse *pulse = NULL;
     int rc = mr_comm_agree(p->comm, start_watcher(&t, err), err);
+    if (!rc)
+        rc = mr_pulse_start(p->comm, p->board, p->rank_timeout_ns, &pulse, err);
     if (!rc)
         rc = mr_trainer_open(&t, err);
     if (!rc)
@@ -595,5 +599,6 @@ int mr_bench_run(const struct mr_bench_params *p, struct mr_error *err)
         atomic_store(&p->board->stop, 1);
     stop_watcher(&t);
     mr_trainer_close(&t, rc != 0);
+    mr_pulse_stop(pulse);
     return rc;
 }

@@ -58,6 +58,7 @@ struct mr_bench_loader_stats {
 struct mr_bench_rank {
     _Atomic uint32_t state;
     _Atomic uint64_t since_ns; /* monotonic: when it entered the state */
+    _Atomic uint64_t beats;    /* counts up while its process runs (bench_pulse.h) */
     _Atomic uint64_t n_steps, n_checkpoints, n_drains;
     _Atomic uint64_t origin_ns;                                /* monotonic time of the series' 0 */
     _Atomic uint64_t compute_ns, wall_ns, samples, read_bytes; /* training so far, for the live line */
@@ -117,6 +118,7 @@ struct mr_bench_params {
     unsigned keep_last;
     uint64_t checkpoint_every_ns; /* 0 = not by time */
     uint64_t max_ns;              /* stop after so long; 0 = run to the end */
+    uint64_t rank_timeout_ns;     /* a rank whose process does nothing for so long is lost; 0 = never */
     struct mr_events *events;     /* where this rank tells what it does (event/emit.h); or NULL */
     bool calls_only; /* access patterns: only the calls matter. Items that no batch needs are read, too, and what was
                         read is dropped */

@@ -56,6 +56,11 @@ static void self_fail(struct mr_comm *c, const struct mr_error *why)
     (void)c, (void)why; /* nobody to tell */
 }
 
+static void self_lose(struct mr_comm *c, uint32_t rank, const struct mr_error *why)
+{
+    (void)c, (void)rank, (void)why;
+}
+
 static void self_close(struct mr_comm *c)
 {
     free(c);
@@ -77,7 +82,8 @@ static const struct mr_comm_ops self_ops = {.abi = MR_COMM_ABI,
                                             .recv = self_recv,
                                             .file_open = mr_comm_no_file_open,
                                             .file_read = mr_comm_no_file_read,
-                                            .file_close = mr_comm_no_file_close};
+                                            .file_close = mr_comm_no_file_close,
+                                            .lose = self_lose};
 
 int mr_comm_no_file_open(struct mr_comm *c, const char *path, uint32_t readers, struct mr_comm_file **out,
                          struct mr_error *err)
@@ -257,6 +263,12 @@ void mr_comm_file_close(struct mr_comm *c, struct mr_comm_file *f)
 void mr_comm_fail(struct mr_comm *c, const struct mr_error *why)
 {
     c->ops->fail(c, why);
+}
+
+void mr_comm_lose(struct mr_comm *c, uint32_t rank, const struct mr_error *why)
+{
+    if (rank < c->world && rank != c->rank)
+        c->ops->lose(c, rank, why);
 }
 
 int mr_comm_agree(struct mr_comm *c, int my_code, struct mr_error *err)

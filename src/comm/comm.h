@@ -43,6 +43,7 @@ struct mr_comm_ops {
     int (*file_read)(struct mr_comm *c, struct mr_comm_file *f, void *buf, size_t len, uint64_t offset,
                      struct mr_error *err);
     void (*file_close)(struct mr_comm *c, struct mr_comm_file *f);
+    void (*lose)(struct mr_comm *c, uint32_t rank, const struct mr_error *why);
 };
 
 struct mr_comm {
@@ -101,6 +102,10 @@ int mr_comm_agree(struct mr_comm *c, int my_code, struct mr_error *err);
  */
 void mr_comm_fail(struct mr_comm *c, const struct mr_error *why);
 
+/* Another rank will not come any more, although its process lives: as if it had died, with `why`. From any thread, also
+ * while a collective waits in another one. A forked rank is killed when rank 0 leaves the job. */
+void mr_comm_lose(struct mr_comm *c, uint32_t rank, const struct mr_error *why);
+
 /* How many processes mpirun or srun started as this job, and its name; 0 if none did. The only place in the libraries
  * that reads the environment: a launcher tells its processes who they are in no other way. */
 uint32_t mr_comm_detect_launcher(const char **name);
@@ -109,7 +114,7 @@ uint32_t mr_comm_detect_launcher(const char **name);
 uint32_t mr_comm_detect_rank(void);
 
 /* For backends: the one symbol the MPI module exports, and what fork needs. */
-#define MR_COMM_ABI 5
+#define MR_COMM_ABI 6
 #define MR_COMM_MODULE_SYMBOL "mr_comm_module_open"
 typedef int mr_comm_module_open_fn(uint32_t abi, struct mr_comm **out, struct mr_error *err);
 int mr_comm_fork_open(uint32_t ranks, struct mr_comm **out, struct mr_error *err);

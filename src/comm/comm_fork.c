@@ -54,6 +54,7 @@ struct shared {
     struct mr_error why;
     struct {
         _Atomic uint32_t left; /* said goodbye, as opposed to died */
+        _Atomic uint32_t lost; /* does not come any more: not worth waiting for */
         uint32_t call;         /* what this rank is calling: a mismatch is a bug worth naming */
         uint64_t len;
         /* Outbox, invariant 5. */
@@ -410,7 +411,15 @@ static void fork_fail(struct mr_comm *c, const struct mr_error *why)
     set_failure(of(c)->shared, c->rank, why, false);
 }
 
-/* A healthy child may work as long as it likes; once the job has failed it gets ten seconds to end by itself. */
+static void fork_lose(struct mr_comm *c, uint32_t rank, const struct mr_error *why)
+{
+    struct shared *s = of(c)->shared;
+    atomic_store(&s->rank[rank].lost, 1);
+    set_failure(s, rank, why, false);
+}
+
+/* A healthy child may work as long as it likes; once the job has failed it gets ten seconds to end by itself, unless it
+ * was lost. */
 static void reap(struct fork_comm *f)
 {
     uint64_t deadline = 0;
@@ -424,7 +433,7 @@ static void reap(struct fork_comm *f)
         uint64_t now = mr_now_ns();
         if (!deadline && atomic_load(&f->shared->failed) == FAILED_SET)
             deadline = now + GRACE_NS;
-        if (deadline && now > deadline)
+        if ((deadline && now > deadline) || atomic_load(&f->shared->rank[r].lost))
             kill(f->child[r], SIGKILL);
         mr_clock_sleep_until(mr_clock_real(), now + 2 * MR_NS_PER_MS, NULL);
     }
@@ -473,7 +482,8 @@ static const struct mr_comm_ops fork_ops = {.abi = MR_COMM_ABI,
                                             .recv = fork_recv,
                                             .file_open = mr_comm_no_file_open,
                                             .file_read = mr_comm_no_file_read,
-                                            .file_close = mr_comm_no_file_close};
+                                            .file_close = mr_comm_no_file_close,
+                                            .lose = fork_lose};
 
 static int map_shared(struct fork_comm *f)
 {

@@ -19,6 +19,7 @@
 #include <mpi.h>
 
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,6 +64,10 @@ struct mpi_comm {
     struct pollfd *life; /* pidfds */
     struct peer *peer;
     unsigned n_peers;
+    /* A rank that another thread has taken for lost: rank + 1, set after why. */
+    _Atomic uint32_t lost;
+    struct mr_error lost_why;
+    _Atomic bool losing;
     int dead; /* index of the first that was seen to have ended, or -1 */
     double dead_at;
 };
@@ -184,6 +189,30 @@ static void fail_for_the_dead(struct mpi_comm *m)
     send_notices(m, (int)p->rank);
 }
 
+/* From any thread: MPI is not called here. The first one counts. */
+static void mpi_lose(struct mr_comm *c, uint32_t rank, const struct mr_error *why)
+{
+    struct mpi_comm *m = of(c);
+    if (atomic_exchange(&m->losing, true))
+        return;
+    m->lost_why = *why;
+    atomic_store(&m->lost, rank + 1);
+}
+
+static bool fail_for_the_lost(struct mpi_comm *m)
+{
+    uint32_t lost = atomic_load(&m->lost);
+    if (!lost)
+        return false;
+    m->failed = true;
+    m->why = m->lost_why;
+    m->why.code = MR_E_PEER;
+    snprintf(m->why.message, sizeof m->why.message, "rank %u failed: %.700s", lost - 1, m->lost_why.message);
+    find_speaker(m, (int32_t)(lost - 1));
+    send_notices(m, (int)(lost - 1));
+    return true;
+}
+
 /* limit_s 0: as long as it takes. */
 static int wait_for(struct mpi_comm *m, MPI_Request *request, const char *what, int started, double limit_s,
                     struct mr_error *err)
@@ -197,7 +226,7 @@ static int wait_for(struct mpi_comm *m, MPI_Request *request, const char *what, 
             return mpi_error(err, what, code);
         if (done)
             return 0;
-        if (limit_s == 0 && look_for_notice(m))
+        if (limit_s == 0 && (look_for_notice(m) || fail_for_the_lost(m)))
             return peer_error(m, err);
         if (round > BUSY_ROUNDS && round % LOOK_ROUNDS == 0 && peer_is_dead(m)) {
             if (limit_s > 0) { /* leaving: it may have left before us, and what it sent is late */
@@ -469,7 +498,8 @@ static const struct mr_comm_ops mpi_ops = {.abi = MR_COMM_ABI,
                                            .recv = mpi_recv,
                                            .file_open = mpi_file_open,
                                            .file_read = mpi_file_read,
-                                           .file_close = mpi_file_close};
+                                           .file_close = mpi_file_close,
+                                           .lose = mpi_lose};
 
 /* Where pidfds do not exist or may not be had, the launcher alone looks after the ranks, as it does for other hosts. */
 static void watch_peers(struct mpi_comm *m, MPI_Comm node, int local_world)

@@ -197,6 +197,13 @@ static void threads_fail(struct mr_comm *c, const struct mr_error *why)
     pthread_mutex_unlock(&t->lock);
 }
 
+static void threads_lose(struct mr_comm *c, uint32_t rank, const struct mr_error *why)
+{
+    struct mr_error named;
+    mr_error_plain(&named, MR_E_PEER, "rank %u failed: %s", rank, why->message);
+    threads_fail(c, &named);
+}
+
 static void threads_close(struct mr_comm *c)
 {
     struct team *t = team_of(c);
@@ -231,7 +238,8 @@ static const struct mr_comm_ops threads_ops = {.abi = MR_COMM_ABI,
                                                .recv = threads_recv,
                                                .file_open = mr_comm_no_file_open,
                                                .file_read = mr_comm_no_file_read,
-                                               .file_close = mr_comm_no_file_close};
+                                               .file_close = mr_comm_no_file_close,
+                                               .lose = threads_lose};
 
 int mr_comm_threads_open(uint32_t world, struct mr_comm **out, struct mr_error *err)
 {

@@ -36,8 +36,9 @@ static json_t *as_text(const json_t *v)
 /* Where results go and how much is printed are no settings of the run. */
 static bool is_setting(const char *key)
 {
-    static const char *const not [] = {"out",    "overwrite",     "trace",        "workload", "config_dir",
-                                       "expect", "output.folder", "strict_trust", "lenient",  "stall_after"};
+    static const char *const not [] = {"out",        "overwrite",   "trace",         "workload",
+                                       "config_dir", "expect",      "output.folder", "strict_trust",
+                                       "lenient",    "stall_after", "rank_timeout"};
     for (size_t i = 0; i < MR_ARRAY_LEN(not ); i++)
         if (!strcmp(key, not [i]))
             return false;

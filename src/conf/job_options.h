@@ -18,7 +18,7 @@ struct mr_job_options {
     int compute, cache, io; /* enums of trainer.h and loader.h */
     int64_t ranks, threads, lookahead, seed, keep_last;
     double scale; /* of checkpoints */
-    uint64_t checkpoint_every_ns, max_time_ns, stall_after_ns;
+    uint64_t checkpoint_every_ns, max_time_ns, stall_after_ns, rank_timeout_ns;
 };
 
 extern const struct mr_option_table mr_job_options_table;
@@ -150,6 +150,10 @@ int mr_job_options_from_json(const json_t *given, struct mr_arena *a, struct mr_
         MR_JOB_ROW(at, "stall_after", stall_after_ns, DURATION, "30s", .min = 0.01, .max = 1e6,                        \
                    .doc =                                                                                              \
                        "Says what every rank waits for when no step has ended for so long, and again after as long."), \
+        MR_JOB_ROW(at, "rank_timeout", rank_timeout_ns, DURATION, "10m", .min = 0, .max = 1e6,                         \
+                   .doc = "Ends the job when the process of a rank does nothing for so long (stopped, or its machine " \
+                          "hangs; a long step or checkpoint is none of that); says so after 10 s. 0: waits for ever.", \
+                   .example = "--rank-timeout 2m"),                                                                    \
         MR_JOB_ROW(                                                                                                    \
             at, "system", system, STRING, "",                                                                          \
             .doc = "Storage model of a virtual run: a name in workloads/systems or a file; default: the workload's."), \

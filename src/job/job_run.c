@@ -233,6 +233,7 @@ void mr_job_trainer_params(const struct mr_job *j, struct mr_bench_params *out)
         .keep_last = (unsigned)o->keep_last,
         .checkpoint_every_ns = o->checkpoint_every_ns,
         .max_ns = o->max_time_ns,
+        .rank_timeout_ns = o->rank_timeout_ns,
     };
 }
 
