@@ -3,9 +3,11 @@
 
 #include "base/text_escape.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/resource.h>
 
 /* Formats aside first: callers may pass a part of the same struct as an argument ("...: %s", err->message). Names come
  * from files and other people: what a terminal or a CI system would obey is escaped here, once for all messages. */
@@ -22,6 +24,12 @@ static void format_into(char *dst, size_t cap, size_t at, const char *fmt, va_li
         memcpy(dst + at + len - 3, "...", 4);
 }
 
+static bool is_size_limited(void)
+{
+    struct rlimit limit;
+    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+}
+
 static int set_message(struct mr_error *err, int code, int with_errno_text, const char *fmt, va_list ap)
 {
     if (!err)
@@ -31,7 +39,8 @@ static int set_message(struct mr_error *err, int code, int with_errno_text, cons
     err->context[0] = err->hint[0] = '\0';
     if (with_errno_text && code < 0 && code > -10000) {
         size_t used = strlen(err->message);
-        snprintf(err->message + used, sizeof err->message - used, ": %s", strerror(-code));
+        snprintf(err->message + used, sizeof err->message - used, ": %s%s", strerror(-code),
+                 code == -EFBIG && is_size_limited() ? " (the limit of this shell, 'ulimit -f', is reached)" : "");
     }
     return code;
 }

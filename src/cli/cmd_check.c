@@ -1,6 +1,7 @@
 /* `millrace check`: a run or a trace against a budget; for continuous integration. */
 #include "advise/explain_open.h"
 #include "base/common.h"
+#include "base/regular_file.h"
 #include "base/log.h"
 #include "base/strbuf.h"
 #include "cli/commands.h"
@@ -23,7 +24,7 @@ struct check_options {
     struct mr_strings run, limit;
     const char *budget, *baseline, *junit;
     int64_t threads;
-    bool json, github;
+    bool json, github, allow_untrusted;
 };
 
 #define FIELD(name) .key = #name, .offset = offsetof(struct check_options, name)
@@ -43,6 +44,9 @@ static const struct mr_option check_options[] = {
      .example = "--junit check.xml"},
     {FIELD(github), .type = MR_OPT_BOOL, .def = "false",
      .doc = "Also prints each miss as an annotation for GitHub's workflows."},
+    {FIELD(allow_untrusted), .type = MR_OPT_BOOL, .def = "false",
+     .doc = "Limits that are met count although the run has doubts about its own result (see 'trust' in its "
+            "summary.json)."},
     MR_ROW_THREADS(offsetof(struct check_options, threads), MR_DOC_THREADS),
     MR_ROW_JSON(offsetof(struct check_options, json), MR_DOC_JSON),
     MR_OPTION_END,
@@ -75,24 +79,45 @@ static int report_json(const struct mr_explanation *x, json_t **out, struct mr_e
     return rc;
 }
 
-static json_t *summary_of(const char *path)
+/* *out stays NULL for what has no summary. One that cannot be read is an error: it may say that the run is not whole. */
+static int summary_of(const char *path, json_t **out, struct mr_error *err)
 {
     char file[4300];
+    json_error_t why;
     snprintf(file, sizeof file, "%s/summary.json", path);
-    return access(file, F_OK) == 0 ? json_load_file(file, 0, NULL) : NULL;
+    if (access(file, F_OK) != 0)
+        return 0;
+    FILE *f = mr_fopen_regular(file);
+    *out = f ? json_loadf(f, 0, &why) : NULL;
+    if (!f)
+        return mr_error_set(err, -errno, "cannot read '%s'", file);
+    fclose(f);
+    return *out ? 0 : mr_error_plain(err, MR_E_FORMAT, "cannot read '%s': %s, line %d", file, why.text, why.line);
 }
 
 struct gather {
     MR_VEC(json_t *) figures;
     unsigned threads;
     const atomic_bool *stop;
-    bool incomplete;
+    bool incomplete, untrusted;
 };
+
+/* A run that doubts its own result, with its first reason. */
+static void note_doubts(const char *path, const json_t *summary, struct gather *g)
+{
+    const json_t *trust = json_object_get(summary, "trust");
+    const char *doubt = json_string_value(json_array_get(json_object_get(trust, "doubts"), 0));
+    if (!json_is_false(json_object_get(trust, "trusted")))
+        return;
+    mr_log(MR_LOG_WARN, "'%s' cannot be trusted%s%s", path, doubt ? ": " : "", doubt ? doubt : "");
+    g->untrusted = true;
+}
 
 static int add_figures(const char *path, struct gather *g, const struct mr_explanation *x, struct mr_error *err)
 {
-    json_t *report = NULL, *summary = summary_of(path);
-    int rc = report_json(x, &report, err);
+    json_t *report = NULL, *summary = NULL;
+    int rc = summary_of(path, &summary, err);
+    rc = rc ? rc : report_json(x, &report, err);
     json_t *figures = rc ? NULL : mr_budget_figures(report, summary);
     json_t **to = figures ? MR_VEC_ADD(&g->figures) : NULL;
     if (!rc && !to)
@@ -103,6 +128,7 @@ static int add_figures(const char *path, struct gather *g, const struct mr_expla
         mr_log(MR_LOG_WARN, "'%s' is incomplete", path);
         g->incomplete = true;
     }
+    note_doubts(path, summary, g);
     json_decref(figures);
     json_decref(report);
     json_decref(summary);
@@ -123,7 +149,7 @@ static int explain_one(const char *path, void *user, struct mr_error *err)
 
 /* Mean figures of all runs that the words name. */
 static int gather(const struct check_options *o, const char *const *word, unsigned n, const struct mr_command_ctx *ctx,
-                  json_t **out, size_t *runs, bool *incomplete, struct mr_error *err)
+                  json_t **out, size_t *runs, bool *incomplete, bool *untrusted, struct mr_error *err)
 {
     struct gather g = {.threads = (unsigned)o->threads, .stop = ctx->stop};
     int rc = 0;
@@ -133,6 +159,7 @@ static int gather(const struct check_options *o, const char *const *word, unsign
         *out = mr_budget_mean(g.figures.item, g.figures.n);
         *runs = g.figures.n;
         *incomplete |= g.incomplete;
+        *untrusted |= g.untrusted && !o->allow_untrusted;
     }
     for (size_t i = 0; i < g.figures.n; i++)
         json_decref(g.figures.item[i]);
@@ -177,7 +204,7 @@ static int conclude(const struct mr_check_result *r, struct mr_error *err)
     unsigned missed = 0, unknown = 0;
     for (unsigned i = 0; i < r->budget->lines; i++) {
         const struct mr_budget_line *l = &r->budget->line[i];
-        bool known = !isnan(l->have) && !isnan(l->limit);
+        bool known = mr_check_knows(l);
         missed += !l->met && known;
         unknown += !known;
     }
@@ -189,6 +216,10 @@ static int conclude(const struct mr_check_result *r, struct mr_error *err)
                               mr_plural(unknown, "figure is", "figures are"));
     if (r->incomplete)
         return mr_error_plain(err, MR_E_INCOMPLETE, "what was checked is incomplete");
+    if (r->untrusted) {
+        mr_error_plain(err, MR_E_INCOMPLETE, "what was checked cannot be trusted");
+        return mr_error_hint(err, "repeat the run without the doubts above, or add --allow-untrusted"), MR_E_INCOMPLETE;
+    }
     return 0;
 }
 
@@ -204,10 +235,10 @@ static int check_run(struct mr_command_ctx *ctx, struct mr_error *err)
         return mr_error_hint(err, "millrace check results/x --budget budget.yaml"), MR_E_USAGE;
     }
     int rc = read_budget(o, ctx->arena, &b, err);
-    rc = rc ? rc : gather(o, o->run.item, o->run.n, ctx, &figures, &r.runs, &r.incomplete, err);
+    rc = rc ? rc : gather(o, o->run.item, o->run.n, ctx, &figures, &r.runs, &r.incomplete, &r.untrusted, err);
     if (!rc && b.baseline && needs_baseline(&b)) {
         const char *word = b.baseline;
-        rc = gather(o, &word, 1, ctx, &baseline, &r.baseline_runs, &ignored, err);
+        rc = gather(o, &word, 1, ctx, &baseline, &r.baseline_runs, &ignored, &ignored, err);
     }
     rc = rc ? rc : mr_budget_check(&b, figures, baseline, err);
     json_decref(figures);
@@ -230,7 +261,7 @@ const struct mr_command mr_cmd_check = {
     .details =
         "Every line of the budget is a figure of 'millrace report --json', a comparison and a limit: a number, or "
         "'baseline' times one. Ends with status 3 when a limit is missed, with 6 when a figure is not known or the run "
-        "is incomplete.\n\n"
+        "is incomplete or cannot be trusted.\n\n"
         "Short names: wall_s, au, stall_pct, stall_s, p50_stall_s, p99_stall_s, p99_step_s, samples_per_s, "
         "cold_fraction; "
         "findings.critical and findings.PF1 count findings; run.KEY is a figure of summary.json.\n\n"

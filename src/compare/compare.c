@@ -106,6 +106,8 @@ static int compare_work(struct mr_compare *c)
 
 /* ---- metrics ---- */
 
+#define MOST 1e100
+
 /* Means of a side; the floor is the root mean square of what its runs say. */
 static struct mr_compare_cell cell_of(const struct mr_compare_side *s, int metric, double *floor)
 {
@@ -114,7 +116,7 @@ static struct mr_compare_cell cell_of(const struct mr_compare_side *s, int metri
     size_t with = 0;
     for (size_t i = 0; i < s->run.n; i++) {
         double v = s->run.item[i].value[metric], e = s->run.item[i].within[metric];
-        if (isnan(v))
+        if (!(fabs(v) < MOST)) /* unknown, or no figure that a mean can be made of */
             continue;
         x.n++;
         double off = v - x.mean;
@@ -122,7 +124,7 @@ static struct mr_compare_cell cell_of(const struct mr_compare_side *s, int metri
         square += off * (v - x.mean);
         x.low = fmin(x.low, v);
         x.high = fmax(x.high, v);
-        if (!isnan(e)) {
+        if (fabs(e) < MOST) {
             within += e * e;
             with++;
         }

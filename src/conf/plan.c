@@ -203,6 +203,8 @@ static void plan_training(const struct mr_workload *w, struct mr_workload_plan *
     p->compute_s = mr_dist_mean(&w->train.computation_time);
     if (p->compute_s > 0)
         p->need_bytes_per_s = (double)batch * p->record_bytes / p->compute_s;
+    if (p->need_bytes_per_s > SANE) /* as good as no compute at all */
+        p->need_bytes_per_s = 0;
     p->train_s = (double)p->total_steps * p->compute_s;
 }
 
@@ -231,6 +233,11 @@ static int check_bounds(const struct mr_workload *w, const struct mr_workload_pl
 {
     const struct mr_plan_checkpoint *c = &p->checkpoint;
     double steps_d = (double)p->steps_per_epoch * (double)w->train.epochs;
+    double seconds = p->train_s + p->eval_s + p->pause_s;
+    if (!(seconds < SANE)) {
+        mr_error_plain(err, MR_E_CONFIG, "the workload is beyond all bounds: %.3g seconds of compute", seconds);
+        return mr_error_hint(err, "check 'train.computation_time' and 'evaluation.eval_time'"), MR_E_CONFIG;
+    }
     if (p->train_bytes + p->eval_bytes < SANE && c->model_bytes + c->optimizer_bytes < SANE && steps_d < SANE)
         return 0;
     mr_error_plain(err, MR_E_CONFIG,

@@ -319,13 +319,15 @@ static double value_of(const json_t *figures, const char *key, double factor)
 
 static bool meets(enum mr_budget_op op, double have, double limit)
 {
+    if (!isfinite(have) || !isfinite(limit)) /* no figure: every one would be below an infinite limit */
+        return false;
     switch (op) {
     case MR_BUDGET_AT_LEAST: return have >= limit;
     case MR_BUDGET_AT_MOST: return have <= limit;
     case MR_BUDGET_ABOVE: return have > limit;
     case MR_BUDGET_BELOW: return have < limit;
     case MR_BUDGET_IS: return have == limit;
-    case MR_BUDGET_IS_NOT: return have != limit && !isnan(have) && !isnan(limit);
+    case MR_BUDGET_IS_NOT: return have != limit;
     }
     return false;
 }

@@ -10,22 +10,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_known(const struct mr_budget_line *l)
+bool mr_check_knows(const struct mr_budget_line *l)
 {
-    return !isnan(l->have) && !isnan(l->limit);
+    return isfinite(l->have) && isfinite(l->limit);
 }
 
 static const char *state_of(const struct mr_budget_line *l)
 {
-    return l->met ? "ok" : is_known(l) ? "MISSED" : "unknown";
+    return l->met ? "ok" : mr_check_knows(l) ? "MISSED" : "unknown";
 }
 
 /* "0.8123, limit 0.9": what there is to say beside the line itself. */
 static const char *figures_text(const struct mr_budget_line *l, char out[128])
 {
-    if (isnan(l->have))
+    if (!isfinite(l->have))
         snprintf(out, 128, "%.60s is not known", l->name);
-    else if (isnan(l->limit))
+    else if (!isfinite(l->limit))
         snprintf(out, 128, "%.6g; the baseline is not known", l->have);
     else if (l->of_baseline)
         snprintf(out, 128, "%.6g, limit %.6g", l->have, l->limit);
@@ -70,8 +70,9 @@ int mr_check_print_json(FILE *f, const struct mr_check_result *r, struct mr_erro
         json_array_append_new(lines, json_pack("{s:s, s:s, s:o, s:o, s:b}", "line", l->text, "metric", l->name, "value",
                                                real(l->have), "limit", real(l->limit), "met", l->met));
     }
-    json_t *o = json_pack("{s:s, s:b, s:b, s:i, s:i, s:o}", "schema", "millrace.check/1", "met", all, "complete",
-                          !r->incomplete, "runs", (int)r->runs, "baseline_runs", (int)r->baseline_runs, "lines", lines);
+    json_t *o = json_pack("{s:s, s:b, s:b, s:b, s:i, s:i, s:o}", "schema", "millrace.check/1", "met", all, "complete",
+                          !r->incomplete, "trusted", !r->untrusted, "runs", (int)r->runs, "baseline_runs",
+                          (int)r->baseline_runs, "lines", lines);
     char *text = o ? json_dumps(o, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
     if (text)
         fprintf(f, "%s\n", text);
@@ -138,13 +139,13 @@ static void put_case(struct mr_out *o, const char *what, const struct mr_budget_
         mr_out_text(o, "\"/>\n");
         return;
     }
-    mr_out_text(o, is_known(l) ? "\"><failure message=\"" : "\"><error message=\"");
-    if (is_known(l)) {
+    mr_out_text(o, mr_check_knows(l) ? "\"><failure message=\"" : "\"><error message=\"");
+    if (mr_check_knows(l)) {
         put_xml(o, l->name);
         mr_out_text(o, " is ");
     }
     put_xml(o, figures_text(l, text));
-    if (is_known(l)) {
+    if (mr_check_knows(l)) {
         mr_out_text(o, ", want ");
         put_xml(o, l->text);
     }
@@ -157,8 +158,8 @@ int mr_check_write_junit(const char *path, const char *what, const struct mr_che
     unsigned failures = 0, errors = 0;
     for (unsigned i = 0; i < r->budget->lines; i++) {
         const struct mr_budget_line *l = &r->budget->line[i];
-        failures += !l->met && is_known(l);
-        errors += !l->met && !is_known(l);
+        failures += !l->met && mr_check_knows(l);
+        errors += !l->met && !mr_check_knows(l);
     }
     int rc = mr_out_open(&o, path, false, err);
     if (rc)

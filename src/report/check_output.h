@@ -9,8 +9,11 @@
 struct mr_check_result {
     const struct mr_budget *budget; /* checked */
     size_t runs, baseline_runs;
-    bool incomplete;
+    bool incomplete, untrusted;
 };
+
+/* Whether the line was checked: neither figure nor limit is unknown or infinite. */
+bool mr_check_knows(const struct mr_budget_line *l);
 
 void mr_check_print(FILE *f, const struct mr_check_result *r);
 int mr_check_print_json(FILE *f, const struct mr_check_result *r, struct mr_error *err);

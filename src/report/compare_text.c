@@ -55,7 +55,7 @@ static void cell_text(const struct mr_compare_cell *x, const struct scale *s, ch
     int d = MR_MAX(1, decimals(v));
     if (!x->n)
         snprintf(out, 64, "unknown");
-    else if (x->n == 1 || x->sd == 0)
+    else if (x->n == 1 || x->sd == 0 || !isfinite(x->sd))
         snprintf(out, 64, "%.*f", d, v);
     else
         snprintf(out, 64, "%.*f +/- %.*f", d, v, d, x->sd / s->by);
@@ -64,7 +64,7 @@ static void cell_text(const struct mr_compare_cell *x, const struct scale *s, ch
 static void change_text(int metric, const struct mr_compare_row *row, size_t side, char out[64])
 {
     const struct mr_compare_change *x = &row->change[side];
-    if (isnan(x->change))
+    if (!isfinite(x->change))
         snprintf(out, 64, row->cell[0].n && row->cell[side].n ? "from 0" : "unknown");
     else if (x->verdict == MR_COMPARE_SAME && x->change == 0)
         snprintf(out, 64, "same");
@@ -93,8 +93,11 @@ static void verdict_text(const struct mr_compare *c, int metric, const struct mr
             snprintf(out, 96, "same, within %.2g %s", 100 * c->least, unit_of_change(metric));
         break;
     case MR_COMPARE_UNDECIDED:
-        snprintf(out, 96, "no difference detectable below %.*f %s", x->detectable < 0.1, 100 * x->detectable,
-                 unit_of_change(metric));
+        if (!isfinite(x->detectable))
+            snprintf(out, 96, "not judged: too few figures");
+        else
+            snprintf(out, 96, "no difference detectable below %.*f %s", x->detectable < 0.1, 100 * x->detectable,
+                     unit_of_change(metric));
         break;
     case MR_COMPARE_ONE_RUN: snprintf(out, 96, "not judged: one run"); break;
     case MR_COMPARE_OTHER_WORK: snprintf(out, 96, "not comparable: other work"); break;
@@ -138,7 +141,7 @@ static void print_causes(FILE *f, const struct mr_compare *c, size_t side)
     };
     for (int k = 0; k < MR_STALL_CAUSE_COUNT; k++) {
         double a = c->cause[(size_t)k * c->sides], b = c->cause[(size_t)k * c->sides + side];
-        if (a >= 0.0005 || b >= 0.0005) /* neither unknown nor nothing */
+        if (isfinite(a) && isfinite(b) && (a >= 0.0005 || b >= 0.0005)) /* neither unknown nor nothing */
             fprintf(f, "   %-*s %*.1f %*.1f %-6s %+6.1f pp\n", NAME_WIDTH - 3, text[k], CELL, 100 * a, CELL, 100 * b,
                     "%", 100 * (b - a));
     }

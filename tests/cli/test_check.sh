@@ -24,6 +24,7 @@ budget:
   - findings.critical == 0
   - findings.ZZ9 == 0
 Y
+export MILLRACE_CHECK_ALLOW_UNTRUSTED=true # on a busy machine these short runs doubt themselves
 expect 0 "$MILLRACE" check x --budget budget.yaml
 [ "$(grep -c '^ok ' out)" = 7 ] && grep -q "7 of 7 limits met; baseline of 2 runs" out || fail "$(cat out)"
 expect 0 "$MILLRACE" check main --limit 'au > 1%'
@@ -51,6 +52,21 @@ want = [r["verdict"]["stall_share"], r["time"]["compute_s"], r["duration_s"], r[
 have = [l["value"] for l in c["lines"]]
 assert c["met"] and all(abs(a - b) <= 1e-9 * max(1, abs(a)) for a, b in zip(want, have)), (want, have)
 P
+# a run that doubts itself, and figures and limits that are infinite
+cp -r x doubts
+python3 - <<'P'
+import json
+s = json.load(open("doubts/summary.json"))
+s["trust"].update(trusted=False, doubts=["the disk was\n::error::warm"])
+json.dump(s, open("doubts/summary.json", "w"))
+P
+expect 0 "$MILLRACE" check doubts -l 'wall_s > 0'
+MILLRACE_CHECK_ALLOW_UNTRUSTED=false expect 6 "$MILLRACE" check doubts -l 'wall_s > 0'
+grep -q "cannot be trusted: the disk was\\\\x0a::error::warm" err && grep -q "hint: .*--allow-untrusted" err || fail "doubts: $(cat err)"
+expect 6 "$MILLRACE" check x --baseline main -l 'run.samples_per_s <= baseline * 1.7e308'
+grep -q "^unknown " out || fail "infinite: $(cat out)"
+echo '{"trust": {"trusted": Infinity}' >doubts/summary.json
+expect 4 "$MILLRACE" check doubts -l 'wall_s > 0'
 # what is not known meets nothing, and is no miss
 expect 6 "$MILLRACE" check x -l 'accelerator_utilisation >= 0'
 grep -q "^unknown " out && grep -q "not known" err || fail "unknown: $(cat out err)"
