@@ -150,6 +150,8 @@ static int open_all(struct mr_ssd_folder *f, bool make, struct mr_error *err)
         return refuse(err, f->path, fresh ? "nothing was ever kept there" : "it has files that are not a cache's",
                       fresh ? "'millrace cache fill FOLDER DATA' or a run with --tiers makes one"
                             : "give an empty folder, or one that does not exist yet");
+    if (rc == MR_E_FORMAT || rc == -ELOOP || rc == -EISDIR)
+        return refuse(err, f->path, "its " LOCK_NAME " is not a regular file", "give another folder");
     if (rc)
         return mr_error_set(err, rc, "cannot open '%s/" LOCK_NAME "'", f->path);
     rc = check_owner(f, fresh, err);
@@ -517,6 +519,6 @@ int mr_ssd_about_write(int set, const struct mr_ssd_about *about)
 {
     struct mr_ssd_about have;
     if (mr_ssd_about_read(set, &have) && have.samples == about->samples && !strcmp(have.name, about->name))
-        return utimensat(set, ABOUT_NAME, NULL, 0) ? -errno : 0;
+        return utimensat(set, ABOUT_NAME, NULL, AT_SYMLINK_NOFOLLOW) ? -errno : 0;
     return write_about(set, about);
 }

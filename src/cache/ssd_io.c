@@ -2,6 +2,7 @@
 #include "cache/ssd_io.h"
 
 #include "base/common.h"
+#include "base/regular_file.h"
 #include "cache/ssd_index.h"
 
 #include <errno.h>
@@ -25,6 +26,8 @@ int (*mr_ssd_fault)(enum mr_ssd_call call);
 int mr_ssd_openat(int dir, const char *name, int flags, unsigned mode)
 {
     FAIL_IF_TOLD(MR_SSD_CALL_OPEN);
+    if (!(flags & O_DIRECTORY))
+        return mr_openat_regular(dir, name, flags | O_NOFOLLOW, mode, NULL);
     int fd = openat(dir, name, flags | O_CLOEXEC | O_NOFOLLOW, mode);
     return fd < 0 ? -errno : fd;
 }

@@ -9,6 +9,7 @@
 #include "base/strbuf.h"
 #include "base/workers.h"
 #include "base/text_escape.h"
+#include "base/regular_file.h"
 #include "checkpoint/checkpoint_place.h"
 #include "checkpoint/checkpoint_foreign.h"
 #include "metrics/metrics.h"
@@ -314,7 +315,11 @@ static int cost_of_run(const char *folder, double *cost, struct mr_error *err)
     json_error_t why;
     double mean = 0;
     snprintf(path, sizeof path, "%.4096s/summary.json", folder);
-    json_t *root = json_load_file(path, 0, &why);
+    FILE *f = mr_fopen_regular(path);
+    if (!f)
+        return mr_error_set(err, -errno, "cannot read '%s'", path);
+    json_t *root = json_loadf(f, 0, &why);
+    fclose(f);
     if (!root)
         return mr_error_plain(err, MR_E_USAGE, "cannot read '%s': %s", path, why.text);
     int bad = json_unpack(root, "{s:{s:{s:{s:F}}}}", "millrace", "checkpoint", "save_s", "mean", &mean);

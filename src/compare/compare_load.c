@@ -5,6 +5,7 @@
 #include "analyze/run_trace.h"
 #include "base/common.h"
 #include "base/rng.h"
+#include "base/regular_file.h"
 #include "advise/explain_open.h"
 #include "compare/compare.h"
 
@@ -69,7 +70,11 @@ static int read_summary(const char *folder, struct mr_arena *a, struct mr_compar
     snprintf(path, sizeof path, "%s/summary.json", folder);
     if (access(path, F_OK) != 0)
         return 0;
-    json_t *root = json_load_file(path, 0, &where);
+    FILE *f = mr_fopen_regular(path);
+    if (!f)
+        return mr_error_set(err, -errno, "cannot read '%s'", path);
+    json_t *root = json_loadf(f, 0, &where);
+    fclose(f);
     if (!root)
         return mr_error_plain(err, MR_E_FORMAT, "cannot read '%s': %s, line %d", path, where.text, where.line);
     r->setting = json_object();

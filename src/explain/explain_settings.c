@@ -6,6 +6,7 @@
 #include "base/cgroup.h"
 #include "base/common.h"
 #include "base/workers.h"
+#include "base/regular_file.h"
 #include "conf/run_command.h"
 
 #include <jansson.h>
@@ -246,7 +247,10 @@ void mr_explain_run_folder(struct mr_explanation *x, const char *path)
 {
     char name[4200];
     snprintf(name, sizeof name, "%s/summary.json", path ? path : "");
-    json_t *summary = x->facts.own_run && path ? json_load_file(name, 0, NULL) : NULL;
+    FILE *f = x->facts.own_run && path ? mr_fopen_regular(name) : NULL;
+    json_t *summary = f ? json_loadf(f, 0, NULL) : NULL;
+    if (f)
+        fclose(f);
     mr_explain_run_summary(x, summary);
     json_decref(summary);
 }

@@ -1,6 +1,8 @@
 /* Binary logs of Darshan, read by Darshan's own programs: darshan-parser for the counters, darshan-dxt-parser for the
  * segments. The format has changed with every release, and they know all of them. */
+#include "base/cgroup.h"
 #include "base/common.h"
+#include "base/strbuf.h"
 #include "base/vec.h"
 #include "import/trace_internal.h"
 
@@ -35,8 +37,10 @@ static int read_all(int fd, char **out, size_t *len)
 {
     char *data = NULL;
     size_t n = 0, cap = 0;
+    uint64_t free_bytes = mr_machine_memory().free_bytes,
+             most = free_bytes ? MR_MIN(free_bytes / 2, TEXT_MAX) : TEXT_MAX;
     for (ssize_t k = 1; k;) {
-        if (n > TEXT_MAX || mr_vec_reserve(&data, &cap, n + 65536, 1) < 0) {
+        if (n > most || mr_vec_reserve(&data, &cap, n + 65536, 1) < 0) {
             free(data);
             return -ENOMEM;
         }
@@ -90,14 +94,15 @@ static int run(const char *program, const char *path, char **out, size_t *len)
 int mr_darshan_log_text(const char *path, char **counters, size_t *counters_len, char **segments, size_t *segments_len,
                         struct mr_error *err)
 {
+    char word[1024];
     *segments = NULL;
     *segments_len = 0;
     int rc = run("darshan-parser", path, counters, counters_len);
     if (rc) {
         mr_error_plain(err, MR_E_FORMAT, "cannot read the binary Darshan log '%s': %s", path,
                        rc == -ENOENT ? "'darshan-parser' is not on the PATH" : "'darshan-parser' fails");
-        return mr_error_hint(err, "install Darshan's utilities, or give the text: darshan-parser '%s' > counters.txt",
-                             path),
+        return mr_error_hint(err, "install Darshan's utilities, or give the text: darshan-parser %s > counters.txt",
+                             mr_shell_word(path, word, sizeof word)),
                MR_E_FORMAT;
     }
     if (*counters_len && memmem(*counters, *counters_len, "# DXT_", 6) &&

@@ -1,7 +1,13 @@
-/* Decompressing a trace. Whole files go through libdeflate; what it cannot read is read by zlib as far as possible. */
+/* Decompressing a trace. Whole files go through libdeflate; what it cannot read is read by zlib as far as possible.
+ *
+ * A file of somebody else's may be a bomb: 1 MB of gzip can be 1 GB of zeros. The text is therefore limited to RATIO
+ * times the file (traces reach 60), to what the machine or control group has free, and to INFLATE_MAX. The length that
+ * the file claims decides nothing but how much is allocated first, within these limits. */
 #include "import/trace_internal.h"
+#include "base/cgroup.h"
 #include "base/common.h"
 #include "base/log.h"
+#include "base/strbuf.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -11,6 +17,25 @@
 #include <zlib.h>
 
 #define INFLATE_MAX (64ull << 30)
+#define RATIO 128u
+#define SMALL (64ull << 20) /* any file may become that much */
+
+/* Bytes that `len` bytes of gzip may become. */
+static size_t most_text(size_t len)
+{
+    uint64_t free_bytes = mr_machine_memory().free_bytes, most = MR_MAX(SMALL, RATIO * (uint64_t)len);
+    if (free_bytes)
+        most = MR_MIN(most, MR_MAX(free_bytes / 10 * 9, SMALL));
+    return (size_t)MR_MIN(most, INFLATE_MAX);
+}
+
+static int too_large(const char *name, size_t len, size_t most, struct mr_error *err)
+{
+    char have[MR_HUMAN_LEN], limit[MR_HUMAN_LEN];
+    mr_error_plain(err, MR_E_LIMIT, "'%s' has %s and decompresses to more than %s, the limit", name,
+                   mr_human_bytes((double)len, have), mr_human_bytes((double)most, limit));
+    return mr_error_hint(err, "if you trust it, decompress it with 'gzip -d' and give the result"), MR_E_LIMIT;
+}
 
 /* Where the next member of a gzip file begins, at or after `from`; `len` if none does. */
 static size_t next_member(const uint8_t *data, size_t len, size_t from)
@@ -44,7 +69,7 @@ static bool lacks_data(z_stream *z)
 static int gunzip_damaged(const uint8_t *data, size_t len, const char *name, char **out, size_t *out_len,
                           uint64_t *skipped, bool *cut, struct mr_error *err)
 {
-    size_t cap = MR_MAX(len * 8, (size_t)65536), n = 0, used = 0;
+    size_t most = most_text(len), cap = MR_MIN(MR_MAX(len * 8, (size_t)65536), most), n = 0, used = 0;
     char *text = malloc(cap);
     z_stream z = {0};
     if (!text || inflateInit2(&z, 15 + 32) != Z_OK) {
@@ -55,13 +80,15 @@ static int gunzip_damaged(const uint8_t *data, size_t len, const char *name, cha
     while (rc == 0) {
         size_t in = MR_MIN(len - used, (size_t)1 << 30);
         if (n == cap) {
-            char *bigger = cap < INFLATE_MAX ? realloc(text, cap * 2) : NULL;
+            size_t more = MR_MIN(cap * 2, most);
+            char *bigger = cap < most ? realloc(text, more) : NULL;
             if (!bigger) {
-                rc = mr_error_plain(err, MR_E_LIMIT, "'%s' decompresses to more than %zu bytes", name, cap);
+                rc = cap < most ? mr_error_set(err, -ENOMEM, "cannot decompress '%s'", name)
+                                : too_large(name, len, most, err);
                 break;
             }
             text = bigger;
-            cap *= 2;
+            cap = more;
         }
         size_t room = MR_MIN(cap - n, (size_t)1 << 30);
         z.next_in = (Bytef *)(uintptr_t)(data + used);
@@ -119,7 +146,8 @@ static int gunzip_fast(const uint8_t *data, size_t len, char **out, size_t *out_
 {
     struct libdeflate_decompressor *d = libdeflate_alloc_decompressor();
     /* The last four bytes are the length of the last member, which usually is the only one. */
-    size_t cap = len >= 18 ? MR_MIN((size_t)mr_load_le32(data + len - 4), len * 1032) + 65536 : 65536, n = 0, used = 0;
+    size_t most = most_text(len), claims = len >= 18 ? mr_load_le32(data + len - 4) : 0;
+    size_t cap = MR_MIN(claims + 65536, most), n = 0, used = 0;
     char *text = d ? malloc(cap) : NULL;
     if (text && cap / 64 <= len)
         make_present(text, cap);
@@ -127,11 +155,12 @@ static int gunzip_fast(const uint8_t *data, size_t len, char **out, size_t *out_
         size_t in, got;
         enum libdeflate_result r =
             libdeflate_gzip_decompress_ex(d, data + used, len - used, text + n, cap - n, &in, &got);
-        if (r == LIBDEFLATE_INSUFFICIENT_SPACE && cap < INFLATE_MAX) {
-            char *bigger = realloc(text, cap * 2);
+        if (r == LIBDEFLATE_INSUFFICIENT_SPACE && cap < most) {
+            size_t more = MR_MIN(cap * 2, most);
+            char *bigger = realloc(text, more);
             if (bigger) {
                 text = bigger;
-                cap *= 2;
+                cap = more;
                 continue;
             }
         }

@@ -66,7 +66,8 @@ static int read_strings(struct mr_trace *t, const struct mr_mrt_view *v, struct 
     int rc = mr_trace_process_get(t, v->head.key, &index, err);
     if (v->head.flags & MR_MRT_STRINGS_PACKED) {
         size_t raw = end - p >= 4 ? mr_load_le32(p) : 0;
-        char *text = raw && raw <= 64 * MR_MIB ? mr_arena_alloc(&t->arena, raw) : NULL;
+        bool fits = raw <= 64 * MR_MIB && raw <= 16 * MR_KIB + 128 * (size_t)(end - p); /* names shrink to a tenth */
+        char *text = raw && fits ? mr_arena_alloc(&t->arena, raw) : NULL;
         size_t got = text ? ZSTD_decompress(text, raw, p + 4, (size_t)(end - p - 4)) : 0;
         if (!text || ZSTD_isError(got))
             return mr_error_plain(err, MR_E_CORRUPT, "bad strings block at %llu", (unsigned long long)v->offset);

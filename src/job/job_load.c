@@ -1,6 +1,7 @@
 /* The job of a finished run, from its summary.json: the workload as it was resolved, the options, and what was
  * measured. Keys that the summary lacks are errors, not defaults. */
 #include "base/common.h"
+#include "base/regular_file.h"
 #include "job/job_internal.h"
 #include "conf/job_options.h"
 #include "job/job_scenario.h"
@@ -196,10 +197,13 @@ static int load_summary(const char *folder, char path[4096], json_t **out, struc
     json_error_t where;
     bool is_folder = stat(folder, &st) == 0 && S_ISDIR(st.st_mode);
     snprintf(path, 4096, "%s%s", folder, is_folder ? "/summary.json" : "");
-    json_t *root = json_load_file(path, 0, &where);
+    FILE *f = mr_fopen_regular(path);
+    json_t *root = f ? json_loadf(f, 0, &where) : NULL;
     if (!root) {
-        int rc = mr_error_plain(err, access(path, R_OK) ? -errno : MR_E_FORMAT,
-                                "cannot read the run's summary '%s': %s", path, where.text);
+        int rc = !f ? mr_error_set(err, -errno, "cannot read the run's summary '%s'", path)
+                    : mr_error_plain(err, MR_E_FORMAT, "cannot read the run's summary '%s': %s", path, where.text);
+        if (f)
+            fclose(f);
         return mr_error_hint(err, "give the results folder of a 'millrace run'"), rc;
     }
     const char *schema = json_string_value(json_object_get(root, "schema"));

@@ -10,6 +10,7 @@
  * Runs in the watcher's thread; the files are opened before and closed after it. */
 #include "base/clock.h"
 #include "base/common.h"
+#include "base/regular_file.h"
 #include "job/job_internal.h"
 #include "store/store.h"
 
@@ -76,7 +77,7 @@ static void load_stream(struct mr_job *j, uint32_t k, long *at)
     uint64_t n = atomic_load(&b->ranks[k].n_steps);
     char path[4200], line[512];
     snprintf(path, sizeof path, "%s/rank-%u.steps.csv", j->out, k);
-    FILE *f = fopen(path, "re");
+    FILE *f = mr_fopen_regular(path);
     if (!f)
         return;
     if (fseek(f, *at, SEEK_SET) == 0)
@@ -139,7 +140,7 @@ bool mr_job_read_state(const struct mr_job *j, uint32_t rank, enum mr_bench_stat
     unsigned s;
     unsigned long long since;
     state_path(j, rank, path);
-    FILE *f = fopen(path, "re");
+    FILE *f = mr_fopen_regular(path);
     if (!f)
         return false;
     bool got = fscanf(f, "%u %llu", &s, &since) == 2;

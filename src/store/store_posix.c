@@ -225,13 +225,15 @@ static int open_file(const struct mr_store *base, const char *path, int flags)
     const struct mr_posix_store *s = (const struct mr_posix_store *)base;
     struct way w;
     struct stat st;
-    int code = find_way(base, path, &w), fd;
+    int code = find_way(base, path, &w), fd, now;
     if (code)
         return code;
-    do
-        fd = openat(w.dir, w.name, flags | (w.confined ? O_NOFOLLOW | O_NONBLOCK : 0), s->owner_only ? 0600 : 0666);
+    do /* a pipe that took the place of a file is opened or refused at once; reading it by offset then fails */
+        fd = openat(w.dir, w.name, flags | O_NONBLOCK | (w.confined ? O_NOFOLLOW : 0), s->owner_only ? 0600 : 0666);
     while (fd < 0 && errno == EINTR);
     code = fd < 0 ? -errno : fd;
+    if (fd >= 0 && (now = fcntl(fd, F_GETFL)) >= 0) /* a ring returns EAGAIN for a file that does not block */
+        (void)fcntl(fd, F_SETFL, now & ~O_NONBLOCK);
     leave(&w);
     if (fd < 0 || !w.confined)
         return code;

@@ -213,7 +213,7 @@ static int64_t transfer(struct mr_object *o, const struct mr_io *io)
 static int open_for_read(struct mr_posix_store *s, const char *path, bool *direct)
 {
     for (;;) {
-        int fd = open(path, O_RDONLY | O_CLOEXEC | (*direct ? O_DIRECT : 0));
+        int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | (*direct ? O_DIRECT : 0));
         if (fd >= 0)
             return fd;
         if (errno == EINVAL && *direct) {
