@@ -1,6 +1,7 @@
-/* Affinity and control-group limits. The group's path stands in /proc/self/cgroup ("0::/a/b"); every level up to the
- * root may set a limit, and the tightest counts. Inside a container the path may point outside of what is mounted; the
- * walk then simply finds the mounted root's files. */
+/* Affinity and control-group limits. The group's path stands in /proc/self/cgroup, for version 2 as "0::/a/b", for
+ * version 1 per controller as "4:memory:/a/b"; both may be there at once. Every level up to the root may set a limit,
+ * and the tightest counts. Inside a container the path may point outside of what is mounted; the walk then simply finds
+ * the mounted root's files. */
 #include "base/cgroup.h"
 #include "base/common.h"
 #include "base/workers.h"
@@ -14,6 +15,15 @@
 #define TMPFS 0x01021994
 #define OVERLAY 0x794c7630
 #define ROOT "/sys/fs/cgroup"
+#define NO_LIMIT (1ull << 60) /* version 1 writes "no limit" as a huge number */
+
+static const char *root = ROOT, *own_groups = "/proc/self/cgroup";
+
+void mr_cgroup_use(const char *folder, const char *groups)
+{
+    root = folder ? folder : ROOT;
+    own_groups = groups ? groups : "/proc/self/cgroup";
+}
 
 static bool read_line(const char *path, char *line, size_t cap)
 {
@@ -25,36 +35,58 @@ static bool read_line(const char *path, char *line, size_t cap)
     return ok;
 }
 
-static void own_group(char *path, size_t cap)
+/* Whether `name` is one of the words of "cpu,cpuacct"; "" names version 2, whose list is empty. */
+static bool has_controller(const char *list, const char *name)
+{
+    size_t n = strlen(name);
+    for (; *list; list += strcspn(list, ","), list += *list == ',')
+        if (n && strncmp(list, name, n) == 0 && (list[n] == ',' || !list[n]))
+            return true;
+    return false;
+}
+
+/* The own group's path in the hierarchy of a controller of version 1, or ("") of version 2; "/" where it is unknown. */
+static void own_group(const char *controller, char *path, size_t cap)
 {
     char line[1024];
     snprintf(path, cap, "/");
-    FILE *f = fopen("/proc/self/cgroup", "re");
+    FILE *f = fopen(own_groups, "re");
     if (!f)
         return;
-    while (fgets(line, sizeof line, f))
-        if (strncmp(line, "0::/", 4) == 0) {
-            line[strcspn(line, "\n")] = '\0';
-            snprintf(path, cap, "%s", line + 3);
-        }
+    while (fgets(line, sizeof line, f)) {
+        char *list = strchr(line, ':'), *group = list ? strchr(list + 1, ':') : NULL;
+        if (!group || group[1] != '/')
+            continue;
+        *group++ = '\0';
+        group[strcspn(group, "\n")] = '\0';
+        if (*controller ? has_controller(list + 1, controller) : !list[1])
+            snprintf(path, cap, "%s", group);
+    }
     fclose(f);
 }
 
-/* Calls visit(line, folder) for `file` at each level from the own group to the root. */
-static void walk_groups(const char *file, void (*visit)(void *state, const char *line, const char *folder), void *state)
+/* Calls visit(folder) for each level from the own group to the root of a hierarchy. In a container the upper part of
+ * the path may not be mounted; files that are missing set no limit. */
+static void walk_groups(const char *controller, void (*visit)(void *state, const char *folder), void *state)
 {
-    char group[1024], folder[1100], path[1200], line[256];
-    own_group(group, sizeof group);
+    char group[1024], folder[2200];
+    own_group(controller, group, sizeof group);
     for (;;) {
-        snprintf(folder, sizeof folder, ROOT "%s", strcmp(group, "/") ? group : "");
-        snprintf(path, sizeof path, "%s/%s", folder, file);
-        if (read_line(path, line, sizeof line))
-            visit(state, line, folder);
+        snprintf(folder, sizeof folder, "%s%s%s%s", root, *controller ? "/" : "", controller,
+                 strcmp(group, "/") ? group : "");
+        visit(state, folder);
         char *slash = strrchr(group, '/');
         if (!slash || !strcmp(group, "/"))
             return;
         slash[slash == group] = '\0';
     }
+}
+
+static bool read_in(const char *folder, const char *file, char *line, size_t cap)
+{
+    char path[2300];
+    snprintf(path, sizeof path, "%s/%s", folder, file);
+    return read_line(path, line, cap);
 }
 
 unsigned mr_cpus_of_process(pid_t pid)
@@ -76,80 +108,113 @@ unsigned mr_cpus_affinity(void)
     return MR_MAX(mr_cpus_of_process(0), 1u);
 }
 
-static void visit_quota(void *state, const char *line, const char *folder)
+static void lower_quota(double *best, double quota, double period)
 {
-    (void)folder;
-    double quota, period, *best = state;
-    if (sscanf(line, "%lf %lf", &quota, &period) == 2 && quota > 0 && period > 0)
+    if (quota > 0 && period > 0)
         *best = *best > 0 ? MR_MIN(*best, quota / period) : quota / period;
+}
+
+static void visit_quota(void *state, const char *folder)
+{
+    char line[256];
+    double quota, period;
+    if (read_in(folder, "cpu.max", line, sizeof line) && sscanf(line, "%lf %lf", &quota, &period) == 2)
+        lower_quota(state, quota, period);
+}
+
+static void visit_quota_v1(void *state, const char *folder)
+{
+    char quota[64], period[64];
+    if (read_in(folder, "cpu.cfs_quota_us", quota, sizeof quota) &&
+        read_in(folder, "cpu.cfs_period_us", period, sizeof period))
+        lower_quota(state, strtod(quota, NULL), strtod(period, NULL));
 }
 
 double mr_cgroup_cpu_quota(void)
 {
     double best = 0;
-    char line[64], line2[64];
-    walk_groups("cpu.max", visit_quota, &best);
-    if (best == 0 && read_line(ROOT "/cpu/cpu.cfs_quota_us", line, sizeof line) &&
-        read_line(ROOT "/cpu/cpu.cfs_period_us", line2, sizeof line2)) {
-        double quota = strtod(line, NULL), period = strtod(line2, NULL);
-        if (quota > 0 && period > 0)
-            best = quota / period;
-    }
+    walk_groups("", visit_quota, &best);
+    walk_groups("cpu", visit_quota_v1, &best);
     return best;
 }
 
+/* The tightest limit and what is charged to its group; the least that any level leaves, which may be another one: its
+ * other groups have used it. */
 struct memory_limit {
-    uint64_t bytes;
-    char folder[1100];
+    uint64_t bytes, used, room;
 };
 
-static void visit_memory(void *state, const char *line, const char *folder)
+/* Of memory.stat. Version 1 counts the groups below under names of their own. */
+struct memory_stat {
+    uint64_t file_pages;  /* dropped when memory is wanted */
+    uint64_t limit_above; /* version 1: the tightest up to the root, also where that is not mounted */
+};
+
+static struct memory_stat read_stat(const char *folder)
 {
-    struct memory_limit *best = state;
-    char *end;
-    unsigned long long v = strtoull(line, &end, 10); /* "max" is no number: no limit at this level */
-    if (end != line && (!best->bytes || v < best->bytes)) {
-        best->bytes = v;
-        snprintf(best->folder, sizeof best->folder, "%s", folder);
+    static const char *const keys[] = {"inactive_file ", "active_file ", "total_inactive_file ", "total_active_file ",
+                                       "hierarchical_memory_limit "};
+    uint64_t value[MR_ARRAY_LEN(keys)] = {0};
+    char line[256], path[2300];
+    snprintf(path, sizeof path, "%s/memory.stat", folder);
+    FILE *f = fopen(path, "re");
+    while (f && fgets(line, sizeof line, f))
+        for (unsigned k = 0; k < MR_ARRAY_LEN(keys); k++)
+            if (strncmp(line, keys[k], strlen(keys[k])) == 0)
+                value[k] = strtoull(line + strlen(keys[k]), NULL, 10);
+    if (f)
+        fclose(f);
+    return (struct memory_stat){MR_MAX(value[0] + value[1], value[2] + value[3]), value[4]};
+}
+
+/* "max" is no number: no limit at this level. */
+static uint64_t read_bytes(const char *folder, const char *file)
+{
+    char line[64], *end;
+    if (!read_in(folder, file, line, sizeof line))
+        return 0;
+    unsigned long long v = strtoull(line, &end, 10);
+    return end != line && v < NO_LIMIT ? v : 0;
+}
+
+static uint64_t lower_of(uint64_t a, uint64_t b)
+{
+    return !a ? b : !b ? a : MR_MIN(a, b);
+}
+
+static void tighten(struct memory_limit *best, uint64_t limit, uint64_t used, uint64_t file_pages)
+{
+    if (!limit)
+        return;
+    uint64_t busy = used - MR_MIN(used, file_pages), room = limit > busy ? limit - busy : 0;
+    best->room = best->bytes ? MR_MIN(best->room, room) : room;
+    if (!best->bytes || limit < best->bytes) {
+        best->bytes = limit;
+        best->used = used;
     }
+}
+
+/* Above memory.high a group is slowed down until it stands still: no less a limit than memory.max. */
+static void visit_memory(void *state, const char *folder)
+{
+    tighten(state, lower_of(read_bytes(folder, "memory.max"), read_bytes(folder, "memory.high")),
+            read_bytes(folder, "memory.current"), read_stat(folder).file_pages);
+}
+
+static void visit_memory_v1(void *state, const char *folder)
+{
+    struct memory_stat stat = read_stat(folder);
+    uint64_t above = stat.limit_above < NO_LIMIT ? stat.limit_above : 0;
+    tighten(state, lower_of(read_bytes(folder, "memory.limit_in_bytes"), above),
+            read_bytes(folder, "memory.usage_in_bytes"), stat.file_pages);
 }
 
 static struct memory_limit tightest_memory(void)
 {
     struct memory_limit best = {0};
-    char line[64];
-    walk_groups("memory.max", visit_memory, &best);
-    if (!best.bytes && read_line(ROOT "/memory/memory.limit_in_bytes", line, sizeof line)) {
-        unsigned long long v = strtoull(line, NULL, 10);
-        if (v < 1ull << 60) /* version 1 writes "no limit" as a huge number */
-            best.bytes = v;
-    }
+    walk_groups("", visit_memory, &best);
+    walk_groups("memory", visit_memory_v1, &best);
     return best;
-}
-
-/* Pages of files among what is charged to the group: dropped when memory is wanted. Version 1 counts the groups below
- * under names of their own. */
-static uint64_t file_pages(const char *path)
-{
-    static const char *const keys[] = {"inactive_file ", "active_file ", "total_inactive_file ", "total_active_file "};
-    uint64_t bytes[MR_ARRAY_LEN(keys)] = {0};
-    char line[256];
-    FILE *f = fopen(path, "re");
-    while (f && fgets(line, sizeof line, f))
-        for (unsigned k = 0; k < MR_ARRAY_LEN(keys); k++)
-            if (strncmp(line, keys[k], strlen(keys[k])) == 0)
-                bytes[k] = strtoull(line + strlen(keys[k]), NULL, 10);
-    if (f)
-        fclose(f);
-    return MR_MAX(bytes[0] + bytes[1], bytes[2] + bytes[3]);
-}
-
-static uint64_t reclaimable(void)
-{
-    struct memory_limit best = tightest_memory();
-    char path[1200];
-    snprintf(path, sizeof path, "%s/memory.stat", *best.folder ? best.folder : ROOT "/memory");
-    return best.bytes ? file_pages(path) : 0;
 }
 
 uint64_t mr_cgroup_memory_limit(void)
@@ -159,13 +224,7 @@ uint64_t mr_cgroup_memory_limit(void)
 
 uint64_t mr_cgroup_memory_used(void)
 {
-    struct memory_limit best = tightest_memory();
-    char path[1200], line[64];
-    snprintf(path, sizeof path, "%s/memory.current", best.folder);
-    if (!best.bytes ||
-        !(read_line(path, line, sizeof line) || read_line(ROOT "/memory/memory.usage_in_bytes", line, sizeof line)))
-        return 0;
-    return strtoull(line, NULL, 10);
+    return tightest_memory().used;
 }
 
 static uint64_t meminfo(const char *key)
@@ -185,11 +244,10 @@ static uint64_t meminfo(const char *key)
 struct mr_machine_memory mr_machine_memory(void)
 {
     struct mr_machine_memory m = {meminfo("MemTotal"), meminfo("MemAvailable")};
-    uint64_t limit = mr_cgroup_memory_limit(), used = mr_cgroup_memory_used();
-    if (limit && limit < m.total_bytes) {
-        m.total_bytes = limit;
-        used -= MR_MIN(used, reclaimable());
-        m.free_bytes = MR_MIN(m.free_bytes, limit > used ? limit - used : 0);
+    struct memory_limit limit = tightest_memory();
+    if (limit.bytes && limit.bytes < m.total_bytes) {
+        m.total_bytes = limit.bytes;
+        m.free_bytes = MR_MAX(MR_MIN(m.free_bytes, limit.room), 1); /* 0 means unknown */
     }
     return m;
 }

@@ -1,5 +1,5 @@
-/* What this process may use of the machine: CPU affinity and the limits of its control group (version 2, and the common
- * version-1 layout). A container sees all of the machine's cores and memory in /proc, but gets only these. Reads /proc
+/* What this process may use of the machine: CPU affinity and the limits of its control groups (version 2 and
+ * version 1, nested). A container sees all of the machine's cores and memory in /proc, but gets only these. Reads /proc
  * and /sys on every call; meant for start-up, not for hot paths. */
 #ifndef MR_BASE_CGROUP_H
 #define MR_BASE_CGROUP_H
@@ -7,13 +7,16 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+/* For tests: another place than /sys/fs/cgroup and /proc/self/cgroup; NULL restores them. The texts must stay. */
+void mr_cgroup_use(const char *folder, const char *groups);
+
 /* CPUs in a process's affinity mask (pid 0: this one); 0 if it cannot be told. */
 unsigned mr_cpus_of_process(pid_t pid);
 /* CPUs in the affinity mask, at least 1. */
 unsigned mr_cpus_affinity(void);
 /* CPU quota in cores (1.5 = one and a half), the tightest of this group and its parents; 0 = none. */
 double mr_cgroup_cpu_quota(void);
-/* Memory limit in bytes, the tightest of this group and its parents; 0 = none. */
+/* Memory limit in bytes, the tightest of this group and its parents, memory.high included; 0 = none. */
 uint64_t mr_cgroup_memory_limit(void);
 /* Bytes charged to the group that has that tightest limit; 0 when there is no limit. */
 uint64_t mr_cgroup_memory_used(void);
