@@ -126,7 +126,8 @@ static const char *held_up_line(struct mr_advice *a, const struct mr_explain_cul
 
 static const char *headline(struct mr_advice *a, double share, double seconds)
 {
-    const char *of = mr_say(a, "(%s of %s)", mr_say_s(a, seconds), mr_say_s(a, a->run_s));
+    const char *of = mr_say(a, "(%s of %s%s)", mr_say_s(a, seconds), mr_say_s(a, a->run_s),
+                            a->x->ranks > 1 ? ", mean of ranks" : "");
     switch (a->x->verdict.verdict) {
     case MR_VERDICT_INPUT:
         if (held_up_by(a, MR_TIME_STALL))

@@ -318,8 +318,6 @@ bool mr_rule_cpu1(struct mr_advice *a, struct mr_draft *d)
         return mr_silent(a, "more workers would find a CPU (TH2)");
     q = p;
     q.cpu_x = 0.5;
-    q.workers = fmax(p.workers, mr_workers_wanted(a, &q));
-    q.ahead = fmax(p.ahead, 2);
     if (!mr_predict(a, d, &q))
         return mr_silent(a, "how long it takes to load a batch is not in the trace");
     d->f.confidence = mr_known(f->worker_cpu) && mr_known(p.cpus) ? 0.85 : 0.6;

@@ -33,6 +33,20 @@ bool mr_page_has_calls(const struct mr_explanation *x)
     return false;
 }
 
+double mr_page_training_s(const struct mr_explanation *x)
+{
+    uint64_t first = UINT64_MAX;
+    for (size_t i = 0; i < x->steps; i++)
+        first = MR_MIN(first, x->step[i].start_ns);
+    return first != UINT64_MAX && first < x->duration_ns ? (double)first / 1e9 : 0;
+}
+
+uint32_t mr_page_before_training(const struct mr_explanation *x, uint64_t column_ns, uint32_t columns)
+{
+    double skip = column_ns ? floor(mr_page_training_s(x) * 1e9 / (double)column_ns) : 0;
+    return skip > 0 && skip < (double)columns - 1 ? (uint32_t)skip : 0;
+}
+
 double mr_page_seconds(const struct mr_explanation *x)
 {
     return (double)x->duration_ns / 1e9;

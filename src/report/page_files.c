@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static double unknown_or(uint64_t v)
 {
@@ -59,14 +60,37 @@ static void put_file_row(struct mr_page *p, const struct mr_explain_file *f)
     mr_strbuf_printf(p->b, "<td>%s</td></tr>\n", mr_access_pattern_name(f->pattern));
 }
 
+/* Files that are read before those that are written, by the time in their calls. */
+static int by_time(const void *a, const void *b)
+{
+    const struct mr_explain_file *x = *(const struct mr_explain_file *const *)a,
+                                 *y = *(const struct mr_explain_file *const *)b;
+    bool reads_x = x->read_bytes > x->written_bytes, reads_y = y->read_bytes > y->written_bytes;
+    if (reads_x != reads_y)
+        return reads_x ? -1 : 1;
+    if (x->dur_ns != y->dur_ns)
+        return x->dur_ns > y->dur_ns ? -1 : 1;
+    return x < y ? -1 : x > y; /* as they were: by bytes */
+}
+
 static void put_files(struct mr_page *p)
 {
     const struct mr_explanation *x = p->x;
     size_t n = MR_MIN(x->files, MR_PAGE_ROWS);
-    mr_strbuf_puts(p->b, "<h3>Busiest files</h3><div class=\"scroll\">\n");
+    const struct mr_explain_file **file = malloc((x->files + 1) * sizeof(*file));
+    if (!file) {
+        p->b->failed = true;
+        return;
+    }
+    for (size_t i = 0; i < x->files; i++)
+        file[i] = &x->file[i];
+    qsort(file, x->files, sizeof(*file), by_time);
+    mr_strbuf_puts(p->b, "<h3>Busiest files</h3><p class=\"cap\">Data first, by the time in their calls, summed over "
+                         "threads.</p><div class=\"scroll\">\n");
     mr_page_table(p->shell, NULL, "file|on|#read|#written|#distinct|#calls|#opens|#time in calls|#ranks|pattern");
     for (size_t i = 0; i < n; i++)
-        put_file_row(p, &x->file[i]);
+        put_file_row(p, file[i]);
+    free(file);
     mr_page_table_end(p->shell);
     mr_strbuf_puts(p->b, "</div>");
     mr_page_cut(p, n, x->all_files, "files");

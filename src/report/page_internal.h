@@ -38,6 +38,10 @@ const char *mr_page_rank_name(const struct mr_explanation *x, uint32_t rank, cha
 unsigned mr_page_main_cause(const uint64_t stall[MR_STALL_CAUSE_COUNT]);
 /* Whether the trace has any read, write or metadata call. Without one, bytes are unknown and not 0. */
 bool mr_page_has_calls(const struct mr_explanation *x);
+/* Where time axes begin: with training, in seconds from the job's begin; 0 without steps. */
+double mr_page_training_s(const struct mr_explanation *x);
+/* Columns of a time axis that lie wholly before training. */
+uint32_t mr_page_before_training(const struct mr_explanation *x, uint64_t column_ns, uint32_t columns);
 /* Seconds of the job's window. */
 double mr_page_seconds(const struct mr_explanation *x);
 /* Shades every other epoch over a chart whose x axis is time, and the checkpoints; names them after the shapes. */

@@ -44,6 +44,7 @@ struct heat_map {
 static void draw_heat(struct mr_page *p, const struct heat_map *m)
 {
     const struct mr_explain_heat *h = &p->x->heat;
+    uint32_t skip = mr_page_before_training(p->x, h->column_ns, h->columns), columns = h->columns - skip;
     size_t cells = (size_t)h->rows * h->columns;
     char text[MR_HUMAN_LEN];
     double most = full_colour(m->value, cells) * m->factor;
@@ -54,14 +55,18 @@ static void draw_heat(struct mr_page *p, const struct heat_map *m)
         p->b->failed = true;
         return;
     }
-    for (size_t i = 0; i < cells; i++)
-        shades[i] = most > 0 ? m->value[i] * m->factor / most : 0;
+    for (size_t i = 0; i < (size_t)h->rows * columns; i++) {
+        double v = m->value[i / columns * h->columns + skip + i % columns];
+        shades[i] = most > 0 ? v * m->factor / most : 0;
+    }
     mr_strbuf_printf(p->b, "<h3>%s</h3>", m->title);
     struct mr_chart c = {.out = p->b, .height = fmax(56, fmin(230, 16.0 * h->rows)), .link = "time"};
-    c.x = (struct mr_axis){.high = (double)h->columns * (double)h->column_ns / 1e9, .unit = MR_UNIT_SECONDS};
+    c.x = (struct mr_axis){.low = (double)skip * (double)h->column_ns / 1e9,
+                           .high = (double)h->columns * (double)h->column_ns / 1e9,
+                           .unit = MR_UNIT_SECONDS};
     c.y = (struct mr_axis){.low = (double)h->rows * h->ranks_per_row, .high = 0, .bare = true};
     mr_chart_open(&c, m->title, m->what);
-    mr_chart_heat(&c, h->rows, h->columns, shades, m->hue, most, m->unit, h->ranks_per_row, p->x->ranks);
+    mr_chart_heat(&c, h->rows, columns, shades, m->hue, most, m->unit, h->ranks_per_row, p->x->ranks);
     for (unsigned k = 0, every = (h->rows + 7) / 8; k < h->rows; k += every) {
         char name[MR_HUMAN_LEN];
         uint32_t rank = k * h->ranks_per_row;

@@ -25,9 +25,12 @@ static void draw_curves(struct mr_page *p, const char *title, const char *what, 
                         const struct curve *k, unsigned curves, bool last)
 {
     const struct mr_explain_timeline *t = &p->x->timeline;
+    uint32_t skip = mr_page_before_training(p->x, t->bin_ns, t->bins);
     struct mr_chart c = {.out = p->b, .height = 96, .link = "time"};
-    c.x = (struct mr_axis){
-        .high = (double)t->bins * (double)t->bin_ns / 1e9, .unit = MR_UNIT_SECONDS, .name = last ? "time" : NULL};
+    c.x = (struct mr_axis){.low = (double)skip * (double)t->bin_ns / 1e9,
+                           .high = (double)t->bins * (double)t->bin_ns / 1e9,
+                           .unit = MR_UNIT_SECONDS,
+                           .name = last ? "time" : NULL};
     c.y = (struct mr_axis){.high = mr_axis_end(most_of(k, curves, t->bins), unit), .unit = unit};
     mr_strbuf_puts(p->b, "<div class=\"row-head\"><h3>");
     mr_html_text(p->b, title);
@@ -41,9 +44,9 @@ static void draw_curves(struct mr_page *p, const char *title, const char *what, 
     mr_page_bands(p, &c);
     for (unsigned i = 0; i < curves; i++) {
         if (k[i].edge)
-            mr_chart_edge(&c, t->bins, k[i].value, k[i].css, k[i].name);
+            mr_chart_edge(&c, t->bins - skip, k[i].value + skip, k[i].css, k[i].name);
         else
-            mr_chart_area(&c, t->bins, k[i].value, k[i].css, k[i].name);
+            mr_chart_area(&c, t->bins - skip, k[i].value + skip, k[i].css, k[i].name);
     }
     mr_page_band_names(p, &c);
     mr_chart_close(&c);
@@ -98,7 +101,8 @@ void mr_page_timeline(struct mr_page *p)
         return;
     }
     mr_page_section(p->shell, "time", "Over time",
-                    "All on one time axis. Shaded: every other epoch, and, in the colour of checkpoints, when the "
+                    "All on one time axis, which begins with training. Shaded: every other epoch, and, in the colour "
+                    "of checkpoints, when the "
                     "first rank saved.");
     if (calls)
         draw_bandwidth(p);

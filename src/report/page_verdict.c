@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define SHELL_SNIPPET 3 /* of struct mr_finding: for any framework */
+
 /* ---- verdict ---- */
 
 static const char *verdict_key(unsigned v)
@@ -313,7 +315,10 @@ static void put_gain(struct mr_page *p, const struct mr_finding *f)
         mr_strbuf_puts(p->b, "<span class=\"gain unknown\">hidden behind compute now</span>");
         return;
     }
-    mr_strbuf_printf(p->b, "<span class=\"gain\">%s ", f->potential ? "would save" : "saves about");
+    mr_strbuf_printf(p->b, "<span class=\"gain\">%s ",
+                     f->potential             ? "would save"
+                     : mr_finding_is_bound(f) ? "at best"
+                                              : "saves about");
     mr_html_value(p->b, MR_UNIT_SECONDS, f->saves_s, NULL);
     if (isfinite(f->saves_low_s) && isfinite(f->saves_high_s))
         mr_strbuf_printf(p->b, " (%s to %s)", mr_unit_text(MR_UNIT_SECONDS, f->saves_low_s, low),
@@ -339,6 +344,22 @@ static void put_gain_bar(struct mr_page *p, const struct mr_finding *f)
         mr_strbuf_printf(p->b, "<rect class=\"whisker\" x=\"%.1f\" width=\"%.1f\" y=\"4\" height=\"2\"/>",
                          1000 * fmax(0, 1 - high / whole), 1000 * fmin(1, fmax(0, (high - low) / whole)));
     mr_strbuf_puts(p->b, "</svg>\n");
+    mr_legend_open(p->b);
+    mr_legend_item(p->b, "t-compute", "run time that stays");
+    mr_legend_item(p->b, "saved", "predicted to go");
+    if (isfinite(low) && isfinite(high))
+        mr_legend_item(p->b, "whisker", "interval of the prediction");
+    mr_legend_close(p->b);
+}
+
+/* The snippet of the program's framework; millrace's own for its runs. -1: none is known, all are shown. */
+static int snippet_in_use(const struct mr_explanation *x)
+{
+    static const char *const names[] = {"millrace", "pytorch", "tensorflow"};
+    for (int i = 0; x->facts.framework && i < (int)MR_ARRAY_LEN(names); i++)
+        if (!strcmp(x->facts.framework, names[i]))
+            return i;
+    return -1;
 }
 
 static void put_block(struct mr_page *p, const char *label, const char *text, bool to_copy)
@@ -372,10 +393,21 @@ static void put_finding(struct mr_page *p, const struct mr_finding *f, bool open
     }
     mr_strbuf_puts(p->b, "<div class=\"grid2\">");
     put_block(p, "measured", f->evidence, false);
-    for (unsigned i = 0; i < MR_ARRAY_LEN(f->snippet); i++)
-        put_block(p, of[i], f->snippet[i], true);
+    int used = snippet_in_use(p->x);
+    bool others = false;
+    for (int i = 0; i < (int)MR_ARRAY_LEN(f->snippet); i++) {
+        bool shown = used < 0 || i == used || i == SHELL_SNIPPET || !f->snippet[used];
+        put_block(p, of[i], shown ? f->snippet[i] : NULL, true);
+        others |= !shown && f->snippet[i];
+    }
     put_block(p, "try it", f->command, true);
     mr_strbuf_puts(p->b, "</div>");
+    if (others) {
+        mr_strbuf_puts(p->b, "<details class=\"more\"><summary>In other frameworks</summary><div class=\"grid2\">");
+        for (int i = 0; i < SHELL_SNIPPET; i++)
+            put_block(p, of[i], i != used ? f->snippet[i] : NULL, true);
+        mr_strbuf_puts(p->b, "</div></details>");
+    }
     if (f->formula || isfinite(f->confidence)) {
         mr_strbuf_puts(p->b, "<details class=\"more\"><summary>How the gain is computed</summary>");
         put_block(p, "formula", f->formula, false);

@@ -453,6 +453,14 @@ static void put_finding(const struct mr_finding *f, const struct mr_finding *bef
             mr_strbuf_printf(out, "%*s%10s\n", 87 - 10, "saves ", saves);
     }
     mr_strbuf_done(&text);
+    if (f->fix && (f->severity > MR_SEVERITY_NOTE || how->all)) {
+        struct mr_strbuf fix = {0};
+        mr_strbuf_puts(&fix, "fix: ");
+        mr_report_name(&fix, f->fix, 1000);
+        mr_strbuf_printf(out, "%18s", "");
+        wrap(out, fix.text ? fix.text : "", 18);
+        mr_strbuf_done(&fix);
+    }
     if (!f->command || (before && before->command && strcmp(before->command, f->command) == 0))
         return;
     bool again = strncmp(f->command, "millrace trace", 14) == 0; /* somebody has to change the program first */
