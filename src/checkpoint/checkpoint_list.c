@@ -10,9 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #define SCHEMA "millrace.checkpoint/1"
 #define HASH_DIGITS 16
+#define LIST_SUM "list_xxh3"
 
 int mr_checkpoint_name_check(const char *name, size_t cap, struct mr_error *err)
 {
@@ -57,6 +59,16 @@ int mr_checkpoint_list_check(const struct mr_checkpoint_list *l, struct mr_error
     return rc;
 }
 
+/* Of all that the list has but its own checksum, however it is laid out. False without memory. */
+static bool hash_list(json_t *root, char out[HASH_DIGITS + 1])
+{
+    char *text = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS);
+    if (text)
+        snprintf(out, HASH_DIGITS + 1, "%016" PRIx64, (uint64_t)XXH3_64bits(text, strlen(text)));
+    free(text);
+    return text != NULL;
+}
+
 int mr_checkpoint_list_encode(const struct mr_checkpoint_list *l, char **text, struct mr_error *err)
 {
     json_t *files = json_array();
@@ -79,7 +91,9 @@ int mr_checkpoint_list_encode(const struct mr_checkpoint_list *l, char **text, s
         json_decref(root);
         root = NULL;
     }
-    char *made = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
+    char sum[HASH_DIGITS + 1];
+    bool summed = root && hash_list(root, sum) && json_object_set_new(root, LIST_SUM, json_string(sum)) == 0;
+    char *made = summed ? json_dumps(root, JSON_INDENT(1)) : NULL;
     json_decref(root);
     if (!made)
         return mr_error_set(err, -ENOMEM, "cannot list the files of step %" PRIu64, l->step);
@@ -119,6 +133,24 @@ static int parse_entry(json_t *file, size_t i, const char *path, uint32_t world,
     e->chunk_bytes = (uint64_t)chunk;
     e->rank = (uint32_t)rank;
     return 0;
+}
+
+/* Lists of older versions have none. */
+static int check_sum(json_t *root, const char *path, struct mr_error *err)
+{
+    char have[HASH_DIGITS + 1], want[HASH_DIGITS + 1];
+    const char *sum = json_string_value(json_object_get(root, LIST_SUM));
+    if (!sum)
+        return json_object_get(root, LIST_SUM)
+                   ? mr_error_plain(err, MR_E_CORRUPT, "'%s' has a checksum of another kind", path)
+                   : 0;
+    snprintf(want, sizeof want, "%s", sum);
+    if (json_object_del(root, LIST_SUM) || !hash_list(root, have))
+        return mr_error_set(err, -ENOMEM, "cannot read '%s'", path);
+    if (strcmp(have, want) == 0)
+        return 0;
+    mr_error_plain(err, MR_E_CORRUPT, "'%s' does not match its own checksum: it was changed or is damaged", path);
+    return mr_error_hint(err, "use another checkpoint"), MR_E_CORRUPT;
 }
 
 static int parse_root(json_t *root, const char *path, struct mr_checkpoint_list *l, struct mr_error *err)
@@ -166,7 +198,9 @@ int mr_checkpoint_list_parse(const char *text, size_t len, const char *path, str
                        why.position, len);
         return mr_error_hint(err, "use another checkpoint"), MR_E_CORRUPT;
     }
-    int rc = parse_root(root, path, &l, err);
+    int rc = check_sum(root, path, err);
+    if (!rc)
+        rc = parse_root(root, path, &l, err);
     json_decref(root);
     if (rc)
         mr_checkpoint_list_done(&l);

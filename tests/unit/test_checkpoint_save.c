@@ -312,6 +312,40 @@ static void checkpoint_hostile_list_is_refused(void **state)
     mr_checkpointer_close(c);
 }
 
+/* Figures of the list that no file contradicts: the rank that reads a file, whether it was synced, which save it was. */
+static void checkpoint_changed_list_is_found(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *is, *becomes;
+    } changes[] = {{"\"rank\": 0", "\"rank\": 1"},
+                   {"\"world\": 1", "\"world\": 2"},
+                   {"\"fsync\": false", "\"fsync\": true"},
+                   {"\"save\": \"", "\"save\": \"x"},
+                   {"\"list_xxh3\": \"", "\"list_xxh3\": \"0"}};
+    struct mr_checkpointer *c = open_with((struct mr_checkpoint_params){0});
+    struct mr_checkpoint_result r;
+    struct mr_error e = {0};
+    char list[512], text[4000], changed[4100];
+    save(c, 1, small, 2);
+    ct_path(list, sizeof list, 1, "checkpoint.json");
+    FILE *f = fopen(list, "r");
+    assert_non_null(f);
+    text[fread(text, 1, sizeof text - 1, f)] = '\0';
+    fclose(f);
+    for (unsigned i = 0; i < MR_ARRAY_LEN(changes); i++) {
+        const char *at = strstr(text, changes[i].is);
+        assert_non_null(at);
+        snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - text), text, changes[i].becomes,
+                 at + strlen(changes[i].is));
+        ct_write_text(list, changed);
+        expect_corrupt(c, "its own checksum");
+    }
+    ct_write_text(list, text);
+    assert_int_equal(mr_checkpoint_load(c, 1, 0, &r, &e), 0);
+    mr_checkpointer_close(c);
+}
+
 static void checkpoint_bad_calls_are_refused_and_remove_nothing(void **state)
 {
     (void)state;
@@ -407,6 +441,7 @@ int main(void)
         T(checkpoint_none_is_incomplete_with_the_reason),
         T(checkpoint_every_flipped_byte_and_length_is_found),
         T(checkpoint_hostile_list_is_refused),
+        T(checkpoint_changed_list_is_found),
         T(checkpoint_bad_calls_are_refused_and_remove_nothing),
         T(checkpoint_stops_when_asked_and_leaves_nothing),
         T(checkpoint_on_stores_of_one_process),
