@@ -224,7 +224,6 @@ class _Epoch:
             self._run.end()
             raise StopIteration
         if batch.error is not None:
-            self._run.end()
             raise batch.error
         return batch.result
 

@@ -1,5 +1,6 @@
 """The modes of millrace.torch.DataLoader in which Python code of the program makes samples, or a part of them."""
 
+import inspect
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -22,6 +23,15 @@ from ._warn import warn
 _NATIVE_ONLY = ("uint8_transfer", "fast", "channels_last", "structure")  # options without effect here
 
 
+_KNOWN = frozenset(inspect.signature(TorchLoader.__init__).parameters)
+
+
+def torch_arguments(given: dict[str, Any]) -> dict[str, Any]:
+    """Those that mean something and that this version of torch's loader has: defaults differ from version to
+    version."""
+    return {name: value for name, value in given.items() if name in _KNOWN and value not in (None, "")}
+
+
 def _torch_loader(options: Options, dataset: Any, **batching: Any) -> TorchLoader:
     more: dict[str, Any] = {}
     if options.num_workers:
@@ -29,6 +39,8 @@ def _torch_loader(options: Options, dataset: Any, **batching: Any) -> TorchLoade
             prefetch_factor=options.prefetch_factor or 2,
             multiprocessing_context=options.multiprocessing_context,
             persistent_workers=options.persistent_workers,
+            pin_memory_device=options.pin_memory_device,
+            in_order=options.in_order,
         )
     return TorchLoader(
         dataset,
@@ -37,7 +49,7 @@ def _torch_loader(options: Options, dataset: Any, **batching: Any) -> TorchLoade
         pin_memory=options.pin_memory,
         timeout=options.timeout,
         worker_init_fn=options.worker_init_fn,
-        **more,
+        **torch_arguments(more),
         **batching,
     )
 
@@ -128,11 +140,13 @@ class Called(Mode):
         wanted: list[Any] = batches
         if self._split is not None:
             wanted = [[(epoch, i) for i in batch] for batch in batches]
-        for item in self._caller.epoch(wanted, start):
-            if self._options.skips:
-                item, bad = item
-                self._bad += bad
-            yield moved(item, self._options)
+        return map(self._finished, self._caller.epoch(wanted, start))
+
+    def _finished(self, item: Any) -> Any:
+        if self._options.skips:
+            item, bad = item
+            self._bad += bad
+        return moved(item, self._options)
 
     def describe(self) -> str:
         part = "native in part, " if self._split is not None else ""
@@ -160,8 +174,7 @@ class Plain(Mode):
 
     def batches(self) -> Iterator[Any]:
         """Of one epoch."""
-        for item in self.loader:
-            yield moved(item, self._options)
+        return map(partial(moved, options=self._options), self.loader)
 
     def describe(self) -> str:
         return f"Python dataset ({self._options.where()}): {self.reason}"

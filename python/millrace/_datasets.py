@@ -10,6 +10,7 @@ from torch.utils.data import ConcatDataset, Dataset, Subset
 from . import _core, _pictures
 from ._pictures import NotNative, Parts, split_transform
 from ._sources import Source, folder_source
+from ._split import Split
 
 NO_PICTURES = Parts(None, [], "tensor", "")  # samples are delivered as they are stored
 
@@ -78,6 +79,37 @@ class Tokens(Dataset):
         out = Source(fd, self.n)
         out.unpack = self.unpack
         return out
+
+
+class PathDataset(Dataset):
+    """A data set that was given by its path, sample by sample: for samplers, and for frameworks that make a loader of
+    torch's over the same data. Crops and flips then follow torch's random numbers."""
+
+    def __init__(self, path: str, transform: Any, source: Source, parts: Parts) -> None:
+        self.path, self.transform = path, transform
+        self._source, self._parts = source, parts
+        self._reader: Split | None = None
+
+    def __len__(self) -> int:
+        return self._source.n
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_reader": None}
+
+    def __getitems__(self, indices: "list[int]") -> list[Any]:
+        if self._reader is None:
+            self._reader = Split(self._source, self._parts, 0, alone=True, skip=False)
+        n = len(self)
+        if any(not -n <= i < n for i in indices):
+            raise IndexError(f"sample {next(i for i in indices if not -n <= i < n)} of {n}")
+        drawn = int(torch.randint(2**62, ()))
+        return self._reader.__getitems__([(drawn, i % n) for i in indices])
+
+    def __getitem__(self, index: int) -> Any:
+        return self.__getitems__([index])[0]
+
+    def __repr__(self) -> str:
+        return f"'{self.path}'"
 
 
 class _Listing(NamedTuple):

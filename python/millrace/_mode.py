@@ -128,6 +128,12 @@ class Iteration:
             self._position.end(self._epoch)
             self._finish()
             raise
+        except Exception:
+            if self._mode.native is not True:
+                self._position.deliver(self._epoch)  # the next one can be had, as from torch's loader
+            else:
+                self._finish()
+            raise
         except BaseException:
             self._finish()
             raise

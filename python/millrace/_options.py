@@ -46,9 +46,8 @@ class Options:
             if value not in known:
                 names = ["None" if one is None else f"'{one}'" for one in known]
                 raise ValueError(f"{name} is {', '.join(names[:-1])} or {names[-1]}, not '{value}'")
-        few = self.prefetch_factor is not None and self.prefetch_factor < 1
-        if self.num_workers < 0 or self.timeout < 0 or few:
-            raise ValueError("num_workers and timeout must be at least 0, prefetch_factor at least 1")
+        if self.prefetch_factor == 0:
+            raise ValueError("prefetch_factor must be at least 1")
 
     @property
     def skips(self) -> bool:

@@ -9,16 +9,6 @@ from typing import Any
 from . import _core, _pictures
 
 
-class Length:
-    """Stands for a data set that is only a path: a sampler needs its length."""
-
-    def __init__(self, n: int) -> None:
-        self.n = n
-
-    def __len__(self) -> int:
-        return self.n
-
-
 class Source:
     """A manifest, by its path or by the descriptor of one without a name, which lives as long as this object.
 

@@ -23,52 +23,34 @@ Inside: this file puts a loader together and runs its epochs; `_mode.py` lists t
 
 import os
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, TypeVar, overload
+from dataclasses import fields
+from typing import Any, TypeVar, cast
 
 import torch
 from torch.utils.data import BatchSampler, Dataset, IterableDataset
+from torch.utils.data import DataLoader as TorchLoader
 
 from . import _accelerate, _pickled, _recipe, _samplers
-from ._calling import Called, Plain
-from ._datasets import Tokens, dataset_source, path_dataset
+from ._calling import Called, Plain, torch_arguments
+from ._datasets import PathDataset, Tokens, dataset_source, path_dataset
 from ._mode import Iteration, Mode, Plan
 from ._native import Native, Tiered
 from ._options import Options
 from ._order import Order
 from ._pictures import NotNative, Parts
 from ._position import Position
-from ._sources import Length, Source
+from ._sources import Source
 from ._torch_save import load, save, wait
 from ._watch import Watch
 
 __all__ = ["DataLoader", "Tokens", "load", "save", "wait"]
 
-T = TypeVar("T")
+T = TypeVar("T", covariant=True)
+
+_OPTIONS = frozenset(field.name for field in fields(Options))
 
 
-class _Option(Generic[T]):
-    """An attribute of the loader that is a field of its options."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    @overload
-    def __get__(self, loader: None, owner: type) -> "_Option[T]": ...
-
-    @overload
-    def __get__(self, loader: "DataLoader", owner: type) -> T: ...
-
-    def __get__(self, loader: "DataLoader | None", owner: type) -> "_Option[T] | T":
-        if loader is None:
-            return self
-        value: T = getattr(loader._options, self._name)
-        return value
-
-    def __set__(self, loader: "DataLoader", value: T) -> None:
-        setattr(loader._options, self._name, value)
-
-
-class DataLoader:
+class DataLoader(TorchLoader[T]):
     """Batches of samples, in torch's order; see the module's text for what runs natively.
 
     dataset         a path, or a Dataset
@@ -108,28 +90,10 @@ class DataLoader:
     warn_after      seconds after which a loop that waits more than 5 % of them gets one warning with the cause; 0:
                     never
 
-    After the first epoch has begun nothing can be changed. `close()` ends the threads; so does dropping the loader.
+    It is a torch.utils.data.DataLoader and has its attributes, from which frameworks make loaders of their own. What
+    torch lets a program change (collate_fn, num_workers and so on) counts from the next epoch on. `close()` ends the
+    threads; so does dropping the loader.
     """
-
-    batch_size = _Option["int | None"]()
-    num_workers = _Option[int]()
-    collate_fn = _Option["Callable[[list[Any]], Any] | None"]()
-    pin_memory = _Option[bool]()
-    drop_last = _Option[bool]()
-    timeout = _Option[float]()
-    worker_init_fn = _Option["Callable[[int], None] | None"]()
-    multiprocessing_context = _Option[Any]()
-    generator = _Option["torch.Generator | None"]()
-    prefetch_factor = _Option["int | None"]()
-    persistent_workers = _Option[bool]()
-    pin_memory_device = _Option[str]()
-    in_order = _Option[bool]()
-    device = _Option["torch.device | None"]()
-    on_error = _Option[str]()
-    workers = _Option[str]()
-    structure = _Option["str | None"]()
-    variable = _Option[str]()
-    decode = _Option[str]()
 
     def __init__(
         self,
@@ -171,7 +135,7 @@ class DataLoader:
         warn_after: float = 60.0,
     ) -> None:
         self._arguments = _pickled.arguments(locals())
-        self._options = Options(
+        options = Options(
             batch_size=batch_size,
             num_workers=num_workers,
             collate_fn=collate_fn,
@@ -195,99 +159,139 @@ class DataLoader:
             decode=decode,
             fast=fast,
         )
+        if type(dataset) is PathDataset and transform is None:
+            transform, dataset = dataset.transform, dataset.path
         self._position = Position()
         self._watch = Watch(warn_after)
-        self.seed = 0
-        self._explicit_seed = seed is not None
         self._prepared: _accelerate.Prepared | None = None
-        self._choice: _samplers.Choice | None = None
-        self._order: Order | None = None
-        self.dataset: Any = dataset
-        self._mode: Mode
-        if isinstance(dataset, IterableDataset):
-            self._mode = self._iterable(shuffle, sampler, batch_sampler)
-            return
-        source, parts, reason = self._find_source(dataset, transform, sampler, batch_sampler, native)
-        if source is not None and isinstance(dataset, (str, os.PathLike)):
-            self.dataset = Length(source.n)
+        self._is_path = isinstance(dataset, (str, os.PathLike))
+        self._source: Source | None = None
+        self._parts: Parts | None = None
+        self._find_source(options, dataset, transform, sampler, batch_sampler, native)
+        reason = self._why_called(options, batch_sampler)
         if native and reason is not None:
             raise NotImplementedError(f"native=True, but {reason}")
-        tiered: dict[str, Any] | None = None
-        if tiers is not None or policy is not None:
+        if self._is_path and self._source is not None and self._parts is not None:
+            dataset = PathDataset(os.fspath(cast(str, dataset)), transform, self._source, self._parts)
+        tiered = tiers is not None or policy is not None
+        self._explicit_seed = seed is not None
+        self._choice: _samplers.Choice | None = None
+        self._init_torch(options, dataset, shuffle, sampler, batch_sampler, reason)
+        if not isinstance(dataset, IterableDataset):
+            self._choice = _samplers.Choice(
+                self.dataset,
+                batch_size,
+                shuffle,
+                sampler,
+                batch_sampler,
+                drop_last,
+                generator,
+                seed,
+                distributed,
+                tiered and reason is None,
+            )
+            options.batch_size, options.drop_last = self._choice.now.batch_size, self._choice.now.drop_last
+        self._tiers: dict[str, Any] | None = None
+        if tiered:
             last = -1 if epochs is None else max(0, epochs - 1)
-            tiered = dict(tiers=tiers, policy=policy, peers=peers, last_epoch=last)
-        self._choice = choice = _samplers.Choice(
-            self.dataset,
-            self.batch_size,
-            shuffle,
-            sampler,
-            batch_sampler,
-            self.drop_last,
-            self.generator,
-            seed,
-            distributed,
-            tiered is not None and reason is None,
-        )
-        self.batch_size, self.drop_last = choice.now.batch_size, choice.now.drop_last
-        self._mode = self._make_mode(source, parts, reason, seed, tiered)
+            self._tiers = dict(tiers=tiers, policy=policy, peers=peers, last_epoch=last)
+        self.seed = 0
+        self._order: Order | None = None
+        self._mode: Mode = self._make_mode(options, reason, seed)
+        self._options, self._is_stale = options, False
+        # What a framework that makes another loader like this one looks for.
+        again = dict(transform=None, distributed=distributed, tiers=tiers, policy=policy, peers=peers, epochs=epochs)
+        self.__dict__.update(again, native=native, warn_after=warn_after)
 
     # ---- construction ----
 
-    def _iterable(self, shuffle: Any, sampler: Any, batch_sampler: Any) -> Plain:
-        if shuffle or sampler is not None or batch_sampler is not None:
-            raise ValueError("an IterableDataset excludes shuffle, sampler and batch_sampler")
-        if self.workers == "threads":
-            raise ValueError(
-                "an IterableDataset is read by processes: workers='threads' needs a data set with numbered samples"
-            )
-        if self._options.skips or self.decode != "cpu":
-            raise NotImplementedError("on_error='skip' and decode are not possible with an IterableDataset")
-        batching = dict(batch_size=self.batch_size, drop_last=self.drop_last)
-        return Plain(self._options, self.dataset, "it is an IterableDataset", **batching)
+    def _init_torch(
+        self, options: Options, dataset: Any, shuffle: Any, sampler: Any, batch_sampler: Any, reason: str | None
+    ) -> None:
+        """torch's own construction: its checks, samplers and attributes."""
+        more: dict[str, Any] = {}
+        if options.num_workers or (reason is not None and options.workers == "processes"):  # threads need no processes
+            more = dict(prefetch_factor=options.prefetch_factor, persistent_workers=options.persistent_workers)
+        more.update(pin_memory_device=options.pin_memory_device, in_order=options.in_order)
+        self.__dict__["workers"] = options.workers  # of these torch's constructor may warn
+        super().__init__(
+            dataset,
+            batch_size=options.batch_size,
+            shuffle=shuffle,
+            sampler=sampler,
+            batch_sampler=batch_sampler,
+            num_workers=options.num_workers,
+            collate_fn=options.collate_fn,
+            pin_memory=options.pin_memory,
+            drop_last=options.drop_last,
+            timeout=options.timeout,
+            worker_init_fn=options.worker_init_fn,
+            multiprocessing_context=options.multiprocessing_context,
+            generator=options.generator,
+            **torch_arguments(more),
+        )
+        for name in _OPTIONS - {"multiprocessing_context"}:
+            self.__dict__.setdefault(name, getattr(options, name))
+
+    def check_worker_number_rationality(self) -> None:
+        """torch's warning about more worker processes than CPUs, where there will be any."""
+        if self._source is None and self.workers == "processes":
+            super().check_worker_number_rationality()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in _OPTIONS and "_options" in self.__dict__:
+            if self._tiers is not None:
+                raise RuntimeError(f"'{name}' of a loader with tiers cannot be changed: make a new loader")
+            setattr(self._options, name, value)
+            self._arguments[name] = value
+            self._is_stale = True
 
     def _find_source(
-        self, dataset: Any, transform: Any, sampler: Any, batch_sampler: Any, native: bool | None
-    ) -> tuple[Source | None, Parts | None, str | None]:
-        """What is read natively and what becomes of it, and why not everything is native (None: it is)."""
-        is_path = isinstance(dataset, (str, os.PathLike))
-        if not is_path and transform is not None:
+        self, options: Options, dataset: Any, transform: Any, sampler: Any, batch_sampler: Any, native: bool | None
+    ) -> None:
+        """What can be read natively and what becomes of it, or why nothing is."""
+        if not self._is_path and transform is not None:
             raise ValueError("`transform` goes with a path; a Dataset has its own")
+        self._why_not: str | None = None
         try:
-            if self.batch_size is None and batch_sampler is None:
+            if isinstance(dataset, IterableDataset):
+                raise NotNative("it is an IterableDataset")
+            if options.batch_size is None and batch_sampler is None:
                 raise NotNative("batch_size=None asks for single samples")
-            if native is False and not is_path:
+            if native is False and not self._is_path:
                 raise NotNative("native=False asks for it")
             if any(s is not None and not hasattr(s, "__len__") for s in (sampler, batch_sampler)):
                 raise NotNative("the sampler has no length")
-            source, parts = path_dataset(os.fspath(dataset), transform) if is_path else dataset_source(dataset)
-            reason = self._why_in_part(parts, batch_sampler)
-            if reason is not None and (self.workers == "threads" or source.unpack is not None):
+            found = path_dataset(os.fspath(dataset), transform) if self._is_path else dataset_source(dataset)
+            self._source, self._parts = found
+            if not self._splits(options) and (reason := self._why_called(options, batch_sampler)) is not None:
+                self._source = None
                 raise NotNative(reason)
-            return source, parts, reason
         except NotNative as why:
-            if is_path:
+            if self._is_path:
                 raise NotImplementedError(f"'{os.fspath(dataset)}' cannot be loaded natively: {why}") from None
-            return None, None, str(why)
+            self._why_not = str(why)
 
-    def _why_in_part(self, parts: Parts, batch_sampler: Any) -> str | None:
-        """Why samples that are read natively go through Python all the same."""
-        if parts.rest:
-            return parts.why
-        if self.collate_fn not in (None, torch.utils.data.default_collate):
+    def _splits(self, options: Options) -> bool:
+        """Can worker processes read natively and call the rest?"""
+        return options.workers != "threads" and self._source is not None and self._source.unpack is None
+
+    def _why_called(self, options: Options, batch_sampler: Any) -> str | None:
+        """Why Python code of the program makes samples, or a part of them; None: everything is native."""
+        if self._source is None or self._parts is None:
+            return self._why_not
+        if self._parts.rest:
+            return self._parts.why
+        if options.collate_fn not in (None, torch.utils.data.default_collate):
             return "there is a collate_fn"
         if batch_sampler is not None and type(batch_sampler) is not BatchSampler:
             return f"batches come from a '{type(batch_sampler).__name__}'"
         return None
 
-    def _make_mode(
-        self,
-        source: Source | None,
-        parts: Parts | None,
-        reason: str | None,
-        seed: int | None,
-        tiers: dict[str, Any] | None,
-    ) -> Mode:
-        options = self._options
+    def _make_mode(self, options: Options, reason: str | None, seed: int | None) -> Mode:
+        if isinstance(self.dataset, IterableDataset):
+            return self._iterable(options)
         assert self._choice is not None
         samplers = self._choice.now
         self._order = order = Order(
@@ -296,37 +300,66 @@ class DataLoader:
             self.generator,
             self.num_workers,
             self.persistent_workers,
-            self.prefetch_factor or 2,
+            options.prefetch_factor or 2,
         )
-        if tiers is not None:
+        source, parts = self._source, self._parts
+        if self._tiers is not None:
             Tiered.check(source if reason is None else None, reason, samplers.sampler)
             seed = samplers.sampler.seed
         if seed is None:
             seed = self.generator.initial_seed() if self.generator is not None else torch.initial_seed()
         self.seed = seed & 0xFFFFFFFFFFFFFFFF
         if reason is not None:
-            if self.batch_size is None:
+            if samplers.batch_sampler is None:
                 return Plain(options, self.dataset, reason, batch_size=None, sampler=samplers.sampler)
             if not hasattr(samplers.sampler, "__len__"):
                 return Plain(options, self.dataset, reason, batch_sampler=samplers.batch_sampler)
             split = (source, parts) if source is not None and parts is not None else None
             return Called(options, self.dataset, order, self.seed, reason, split)
         assert source is not None and parts is not None
-        if tiers is not None:
-            return Tiered(options, source, parts.parameters, samplers.sampler, tiers)
+        if self._tiers is not None:
+            return Tiered(options, source, parts.parameters, samplers.sampler, self._tiers)
         return Native(options, source, parts.parameters, self.seed)
+
+    def _iterable(self, options: Options) -> Plain:
+        if options.workers == "threads":
+            raise ValueError(
+                "an IterableDataset is read by processes: workers='threads' needs a data set with numbered samples"
+            )
+        if options.skips or options.decode != "cpu":
+            raise NotImplementedError("on_error='skip' and decode are not possible with an IterableDataset")
+        batching = dict(batch_size=options.batch_size, drop_last=options.drop_last)
+        return Plain(options, self.dataset, "it is an IterableDataset", **batching)
+
+    def _renew(self) -> None:
+        """An option was changed: it counts from this epoch on."""
+        options, self._is_stale = self._options, False
+        reason = self._why_called(options, self.batch_sampler)
+        if reason is not None and self._source is not None and not self._splits(options):
+            if self._is_path:
+                raise NotImplementedError(f"{self.dataset!r} cannot be loaded natively: {reason}")
+            self._source, self._why_not = None, reason
+        self._mode = self._make_mode(options, reason, self.seed)
 
     # ---- epochs ----
 
     @property
     def sampler(self) -> Any:
         """Where the order comes from, for the ranks that there are now."""
-        return self._choice.settle().sampler if self._choice is not None else None
+        return self.__dict__["sampler"] if self._choice is None else self._choice.settle().sampler
+
+    @sampler.setter
+    def sampler(self, value: Any) -> None:
+        self.__dict__["sampler"] = value  # by torch's constructor
 
     @property
     def batch_sampler(self) -> Any:
         """Where batches come from, for the ranks that there are now."""
-        return self._choice.settle().batch_sampler if self._choice is not None else None
+        return self.__dict__["batch_sampler"] if self._choice is None else self._choice.settle().batch_sampler
+
+    @batch_sampler.setter
+    def batch_sampler(self, value: Any) -> None:
+        self.__dict__["batch_sampler"] = value
 
     @property
     def native(self) -> "bool | str":
@@ -365,24 +398,27 @@ class DataLoader:
             choice.now.sampler.set_epoch(epoch)
 
     def __iter__(self) -> Iterator[Any]:
+        if self._is_stale:
+            self._renew()
         mode, position, order = self._mode, self._position, self._order
         if isinstance(mode, Plain) or order is None:
             return self._iterate_plain()
         mode.check_unchanged()
+        size = self._options.batch_size
         choice, samplers = self._settle()
         choice.warn()
         resume = position.take_resume(len(samplers.batch_sampler))
         if choice.own and hasattr(samplers.sampler, "set_epoch"):
             samplers.sampler.set_epoch(position.epoch)
         if resume is not None:
-            indices, first = position.take_up(order, resume, self.batch_size, self.drop_last)
+            indices, first = position.take_up(order, resume, size, self._options.drop_last)
         else:
             indices, first = order.draw(), 0
         self._watch.resume(mode.counters)
-        if resume is not None and not indices[first * (self.batch_size or 1) :]:  # saved behind the last batch
+        if resume is not None and not indices[first * (size or 1) :]:  # saved behind the last batch
             position.end(position.begin(first, order.tail))
             return iter(())
-        n_batches = -(-len(indices) // self.batch_size) if self.batch_size else len(samplers.batch_sampler)
+        n_batches = -(-len(indices) // size) if size else len(samplers.batch_sampler)
 
         def peek() -> list[int] | None:
             return order.peek() if position.resume is None else None
@@ -392,7 +428,7 @@ class DataLoader:
         if self._prepared is None:
             return made
         left = len(self.dataset) - position.start
-        remainder = _accelerate.remainder(left, choice.ranks.world, self.batch_size or 1, self.drop_last)
+        remainder = _accelerate.remainder(left, choice.ranks.world, size or 1, self._options.drop_last)
         return self._prepared.batches(made, remainder, self._options.device is None)
 
     def _iterate_plain(self) -> Iterator[Any]:
@@ -440,7 +476,7 @@ class DataLoader:
         if isinstance(self._mode, Plain) or self._order is None:
             raise NotImplementedError(f"there is no position to save: {self.reason}")
         samples = len(self.dataset) if hasattr(self.dataset, "__len__") else None
-        return self._position.state(self._order, self.batch_size, samples, self.seed)
+        return self._position.state(self._order, self._options.batch_size, samples, self.seed)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next iteration continues where `state` was saved, or ValueError: why it cannot. Another number of ranks
@@ -454,7 +490,7 @@ class DataLoader:
             choice.adopt_seed(saved["seed"])
             self._settle()
         seed = self.seed if self._explicit_seed else None
-        self._position.load(state, order, self.batch_size, len(self.dataset), seed)
+        self._position.load(state, order, self._options.batch_size, len(self.dataset), seed)
         self.seed = state["seed"]
         self._mode.reseed(self.seed)
 
@@ -484,9 +520,9 @@ class DataLoader:
 
     def __repr__(self) -> str:
         try:
-            size = f"{len(self.dataset)} samples, {len(self)} batches of {self.batch_size}"
+            size = f"{len(self.dataset)} samples, {len(self)} batches of {self._options.batch_size}"
         except TypeError:
-            size = f"batches of {self.batch_size}"
+            size = f"batches of {self._options.batch_size}"
         part = ""
         if self._choice is not None and self._choice.ranks.world > 1:
             part = f", rank {self._choice.ranks.rank} of {self._choice.ranks.world}"
@@ -494,12 +530,12 @@ class DataLoader:
 
 
 def _again(
-    kind: type[DataLoader],
+    kind: type[DataLoader[Any]],
     given: dict[str, Any],
     generator: dict[str, Any] | None,
     seed: int,
     state: dict[str, Any] | None,
-) -> DataLoader:
+) -> DataLoader[Any]:
     if generator is not None:
         given["generator"] = torch.Generator()
         given["generator"].set_state(_recipe.unpack(generator))
