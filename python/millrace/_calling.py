@@ -1,7 +1,7 @@
 """The modes of millrace.torch.DataLoader in which Python code of the program makes samples, or a part of them."""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -67,6 +67,24 @@ def _warn_fallback(options: Options, reason: str, rest: "list[Any] | None" = Non
     unused += ["variable"] if options.variable != "list" else []
     ignored = f"; without effect then: {', '.join(unused)}" if unused else ""
     warn(f"millrace.torch: {what} ({options.where()}): {reason}{ignored}")
+
+
+class _Finishing:
+    """An iterator of torch's, or of threads, with something done to each batch; its other attributes are that one's."""
+
+    def __init__(self, batches: Iterator[Any], finish: Callable[[Any], Any]) -> None:
+        self._batches, self._finish = batches, finish
+
+    def __iter__(self) -> "_Finishing":
+        return self
+
+    def __next__(self) -> Any:
+        return self._finish(next(self._batches))
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_batches":
+            raise AttributeError(name)
+        return getattr(self._batches, name)
 
 
 def _check_decode(options: Options, reason: str) -> None:
@@ -140,7 +158,7 @@ class Called(Mode):
         wanted: list[Any] = batches
         if self._split is not None:
             wanted = [[(epoch, i) for i in batch] for batch in batches]
-        return map(self._finished, self._caller.epoch(wanted, start))
+        return _Finishing(self._caller.epoch(wanted, start), self._finished)
 
     def _finished(self, item: Any) -> Any:
         if self._options.skips:
@@ -174,7 +192,7 @@ class Plain(Mode):
 
     def batches(self) -> Iterator[Any]:
         """Of one epoch."""
-        return map(partial(moved, options=self._options), self.loader)
+        return _Finishing(iter(self.loader), partial(moved, options=self._options))
 
     def describe(self) -> str:
         return f"Python dataset ({self._options.where()}): {self.reason}"

@@ -112,6 +112,11 @@ class Iteration:
             raise TypeError("the length of this iteration is not known")
         return self._n_batches - self._epoch.delivered
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or self.__dict__.get("_batches") is None:  # programs look for torch's `_workers`
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        return getattr(self._batches, name)
+
     def _finish(self) -> None:
         batches, self._batches = self._batches, None
         if hasattr(batches, "close"):

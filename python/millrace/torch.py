@@ -475,6 +475,8 @@ class DataLoader(TorchLoader[T]):
         """The position behind the last batch that was delivered: enough to go on exactly there."""
         if isinstance(self._mode, Plain) or self._order is None:
             raise NotImplementedError(f"there is no position to save: {self.reason}")
+        if not self.in_order and not self._mode.native and self.num_workers:
+            raise NotImplementedError("there is no position to save: with in_order=False batches come in any order")
         samples = len(self.dataset) if hasattr(self.dataset, "__len__") else None
         return self._position.state(self._order, self._options.batch_size, samples, self.seed)
 

@@ -145,7 +145,43 @@ def lengths_of_streams_are_checked():
     assert sum("Length of IterableDataset" in str(w.message) for w in said) >= 1, [str(w.message) for w in said]
 
 
+class Broken(Indices):
+    """Each sample of an odd number is an error."""
+
+    def __getitem__(self, i):
+        if i % 2:
+            raise KeyError(f"sample {i}")
+        return i
+
+
+def after_an_error_comes_the_next_batch():
+    for given in (dict(), dict(num_workers=1), dict(num_workers=2, workers="threads")):
+        loader = quiet(Broken(5), 1, **given)
+        got, batches = [], iter(loader)
+        while True:
+            try:
+                got.append(next(batches).item())
+            except StopIteration:
+                break
+            except KeyError as why:
+                got.append("sample" in str(why))
+                if len(got) == 2:
+                    state = loader.state_dict()
+        assert got == [0, True, 2, True, 4], (given, got)
+        loader.load_state_dict(state)
+        assert next(iter(loader)).item() == 2, given
+
+
+def iterators_have_torchs_attributes():
+    batches = iter(quiet(Indices(8), 2, num_workers=1))
+    assert len(batches._workers) == 1 and batches._workers[0].is_alive()
+    assert not hasattr(batches, "_nothing")
+    assert len(list(batches)) == 4
+    raises(NotImplementedError, "any order", quiet(Indices(8), 2, num_workers=1, in_order=False).state_dict)
+
+
 run([
+    after_an_error_comes_the_next_batch, iterators_have_torchs_attributes,
     it_is_torchs_loader, what_torch_refuses_is_refused, another_one_like_it, a_path_is_a_data_set_for_others, changes_count_from_the_next_epoch_on,
     lengths_of_streams_are_checked,
 ])  # fmt: skip
