@@ -184,6 +184,7 @@ int mr_executor_start(struct mr_executor *x, struct mr_error *err)
     if (rc)
         return rc;
     mr_executor_count(x);
+    x->begun_ns = mr_now_ns();
     rc = pthread_create(&x->planner, NULL, planner_main, x);
     if (rc)
         return mr_error_set(err, -rc, "cannot start the planning thread");

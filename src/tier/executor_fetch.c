@@ -263,6 +263,9 @@ static uint64_t run_source(void *user, void *mine, struct mr_work_job *job)
     int rc = mr_dataset_read(mine, e->id, x->read_flags, mr_segment_data(x->segment, e->at), e->bytes, &sample, &err);
     uint64_t read = mr_dataset_reader_times(mine)->read_bytes - before, bytes = sample.bytes;
     uint64_t ends = mr_now_ns();
+    if (!rc && read)
+        atomic_store_explicit(&x->source_one, (uint64_t)((double)read * 1e9 / (double)MR_MAX(ends - begins, 1u)),
+                              memory_order_relaxed);
     if (atomic_fetch_sub(&x->board->source_reading, 1) == 1)
         atomic_fetch_add(&x->board->source_busy_ns, ends);
     count_source(x, e->id, read, rc ? 0 : bytes);

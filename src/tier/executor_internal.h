@@ -122,10 +122,14 @@ struct mr_executor {
     uint32_t spills, pins;
     uint64_t spill_order;
     uint64_t spill_limit; /* bytes of staging that copies to an SSD may take */
-    bool waits_for_room;  /* the planner wants to hear when a place is given back */
-    bool listed;          /* ranks find everything by themselves, or there is no room for the list: */
-    uint64_t directory;   /* its place, or MR_SPACE_NONE */
-    uint8_t *was_read;    /* bit per sample: read from the source before */
+    uint64_t begun_ns;
+    _Atomic uint64_t source_one; /* bytes per second of one read of the source, the last one; 0: there was none */
+    uint64_t probed_ns;          /* when a read went to the source only to find that out */
+    uint64_t starved_ns, starved_sum_ns; /* when a rank was last seen waiting; how long, in all */
+    bool waits_for_room;                 /* the planner wants to hear when a place is given back */
+    bool listed;                         /* ranks find everything by themselves, or there is no room for the list: */
+    uint64_t directory;                  /* its place, or MR_SPACE_NONE */
+    uint8_t *was_read;                   /* bit per sample: read from the source before */
 
     struct mr_work *source;
     struct mr_traffic *source_device;
@@ -167,6 +171,12 @@ void mr_executor_empty_rings(struct mr_executor *x);
 
 /* Watching (executor_watch.c); the planner thread, now and then. */
 void mr_executor_watch(struct mr_executor *x);
+/* Bytes per second that the source gives: measured, else estimated from its last read, as if its threads did not hinder
+ * each other; 0: nothing is known. */
+double mr_executor_source_rate(const struct mr_executor *x, const struct mr_work_load *source);
+/* A rank has waited a moment ago and often before, the SSD is slower than the source, and has so much to do that the source would have the
+ * bytes first. Under the lock. */
+bool mr_executor_source_is_sooner(const struct mr_executor *x, uint8_t ssd);
 /* What the SSDs hold, and which nodes are silent, for the board. */
 void mr_executor_count(struct mr_executor *x);
 
@@ -204,8 +214,10 @@ void mr_executor_spill(struct mr_executor *x, struct mr_holding *e);
 void mr_executor_copy(struct mr_executor *x, struct mr_holding *e);
 /* Gives a copy up that has not begun. The entry may be gone afterwards. */
 void mr_executor_cancel_spill(struct mr_executor *x, struct mr_holding *e);
-/* Those of one SSD, or of all (EXECUTOR_NO_SSD), that take room of staging. */
-void mr_executor_cancel_spills(struct mr_executor *x, uint8_t ssd);
+/* Those of one SSD, or of all (EXECUTOR_NO_SSD), that take room of staging; with `all` the others, too. */
+void mr_executor_cancel_spills(struct mr_executor *x, uint8_t ssd, bool all);
+/* Is the SSD clearly slower to write than the source to read? Under the lock. */
+bool mr_executor_writes_slowly(const struct mr_executor *x, const struct ssd_device *d);
 void mr_executor_end_spill(struct mr_executor *x, struct mr_spilling *s, int rc);
 /* The policy gave it up: it may go from the SSD when room is needed. */
 void mr_executor_unhold(struct mr_executor *x, unsigned storage_class, uint64_t id);

@@ -201,6 +201,8 @@ static bool start_fetch(struct mr_executor *x, struct mr_holding *e, uint64_t ac
     f->n_peers = k->n_peers;
     memcpy(f->peer, k->peer, sizeof f->peer);
     f->ssd = mr_executor_find_ssd(x, e->id);
+    if (f->ssd != EXECUTOR_NO_SSD && mr_executor_source_is_sooner(x, f->ssd))
+        f->ssd = EXECUTOR_NO_SSD;
     return true;
 }
 

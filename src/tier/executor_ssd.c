@@ -12,6 +12,8 @@
 #include <stdlib.h>
 
 #define FULL_NS (100 * MR_NS_PER_MS)
+#define DRAIN_SHARE 100u
+#define DRAIN_NS (2 * MR_NS_PER_S)
 
 uint8_t mr_executor_find_ssd(struct mr_executor *x, uint64_t id)
 {
@@ -131,11 +133,11 @@ void mr_executor_cancel_spill(struct mr_executor *x, struct mr_holding *e)
 }
 
 /* The entries stay put while we walk (H4 of the holdings). */
-void mr_executor_cancel_spills(struct mr_executor *x, uint8_t ssd)
+void mr_executor_cancel_spills(struct mr_executor *x, uint8_t ssd, bool all)
 {
     for (uint32_t i = 0; i < x->h.n; i++) {
         struct mr_holding *e = mr_holdings_at(&x->h, i);
-        if (e->spill && e->spill->staged && (ssd == EXECUTOR_NO_SSD || e->spill->ssd == ssd))
+        if (e->spill && (all || e->spill->staged) && (ssd == EXECUTOR_NO_SSD || e->spill->ssd == ssd))
             mr_executor_cancel_spill(x, e);
     }
 }
@@ -185,7 +187,7 @@ static uint64_t run_write(void *user, void *mine, struct mr_work_job *job)
     mr_executor_end_spill(x, s, rc);
     if (broken || rc == -ENOSPC) {
         d->full_until_ns = mr_now_ns() + FULL_NS;
-        mr_executor_cancel_spills(x, d->index);
+        mr_executor_cancel_spills(x, d->index, false);
     }
     bool kick = x->waits_for_room;
     pthread_mutex_unlock(&x->lock);
@@ -204,14 +206,36 @@ static void drop_write(void *user, struct mr_work_job *job)
     pthread_mutex_unlock(&d->x->lock);
 }
 
+bool mr_executor_writes_slowly(const struct mr_executor *x, const struct ssd_device *d)
+{
+    struct mr_work_load source, writes;
+    mr_work_load(x->source, &source);
+    mr_work_load(d->writes, &writes);
+    return writes.rate > 0 && mr_executor_source_rate(x, &source) > 2 * writes.rate;
+}
+
+/* A slow SSD may hold up the end by 2 s, or a hundredth of the time that the training took; what waits then is given up. Under
+ * the lock. */
+static void end_slow(struct mr_executor *x, uint64_t since_ns)
+{
+    uint64_t now = mr_now_ns();
+    if (now - since_ns < MR_MAX((since_ns - x->begun_ns) / DRAIN_SHARE, DRAIN_NS))
+        return;
+    for (uint32_t i = 0; i < x->n_ssds; i++)
+        if (x->ssd[i].writes && mr_executor_writes_slowly(x, &x->ssd[i]))
+            mr_executor_cancel_spills(x, (uint8_t)i, true);
+}
+
 int mr_executor_drain(struct mr_executor *x, bool (*over)(void *user), void *user, struct mr_error *err)
 {
+    uint64_t since_ns = mr_now_ns();
     for (bool more = x && x->n_ssds; more;) {
         if (over(user))
             return mr_error_plain(err, MR_E_INTERRUPTED, "stopped while samples were copied to the SSD");
         for (uint32_t i = 0; i < x->n_ssds; i++)
             mr_work_hurry(x->ssd[i].writes, true);
         pthread_mutex_lock(&x->lock);
+        end_slow(x, since_ns);
         more = x->spills > 0;
         pthread_mutex_unlock(&x->lock);
         if (more)

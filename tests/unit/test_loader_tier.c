@@ -9,6 +9,7 @@
 
 #include "loader_fixture.h"
 
+#include "cache/ssd_io.h"
 #include "comm/comm.h"
 #include "wire/wire.h"
 
@@ -515,6 +516,66 @@ static void fetch_times_are_those_of_the_device(void **state)
     mr_loader_close(l);
 }
 
+/* An SSD that moves a sample in 10 ms, one at a time, beside a source that takes 2 ms for one and has 4 readers: neither
+ * a folder that an earlier run filled nor copies to it make a run slower than the source alone. */
+static pthread_mutex_t ssd_busy = PTHREAD_MUTEX_INITIALIZER;
+
+static int slow_ssd(enum mr_ssd_call call)
+{
+    if (call == MR_SSD_CALL_READ || call == MR_SSD_CALL_WRITE) {
+        pthread_mutex_lock(&ssd_busy);
+        usleep(10000);
+        pthread_mutex_unlock(&ssd_busy);
+    }
+    return 0;
+}
+
+static uint64_t time_of_epochs(const struct mr_loader_params *p, struct mr_loader_stats *s)
+{
+    uint64_t start = mr_now_ns();
+    struct mr_loader *l = must_open(p);
+    struct mr_batch *b;
+    struct mr_error err;
+    for (uint64_t e = 0; e < EPOCHS; e++) {
+        assert_int_equal(mr_loader_start_epoch(l, e, &err), 0);
+        while (mr_loader_next(l, &b, &err) > 0)
+            mr_loader_release(l, b);
+    }
+    mr_loader_get_stats(l, s);
+    mr_loader_close(l);
+    return mr_now_ns() - start;
+}
+
+static void a_slow_ssd_costs_nothing(void **state)
+{
+    (void)state;
+    char path[512], tiers[600], folder[500];
+    struct mr_loader_stats s;
+    make_set("slow", "raw", 300, 1, 3000, 0);
+    struct mr_loader_params p = params("slow", path), t = tiered(&p, "millrace", tiers);
+    snprintf(folder, sizeof folder, "%s/slow-ssd", root);
+    snprintf(tiers, sizeof tiers, "ram=64KiB,staging=256KiB,readers=4,ssd=%s:8MiB", folder);
+    p.store = t.store = "throttle(latency=2ms):posix";
+    p.threads = 4;
+    p.policy = "staging";
+    p.last_epoch = EPOCHS - 1;
+    uint64_t plain = time_of_epochs(&p, &s);
+    time_of_epochs(&t, &s); /* fills the folder */
+    assert_int_equal(s.tier.ssd_refused, 0);
+    mr_ssd_fault = slow_ssd;
+    uint64_t filled = time_of_epochs(&t, &s);
+    assert_true(s.tier.source.samples > s.tier.ssd.samples);
+    char remove[600];
+    snprintf(remove, sizeof remove, "rm -rf '%s'", folder);
+    assert_int_equal(system(remove), 0);
+    uint64_t empty = time_of_epochs(&t, &s);
+    mr_ssd_fault = NULL;
+    print_message("source alone %.2f s, SSD full of it %.2f s, SSD empty %.2f s\n", (double)plain / 1e9,
+                  (double)filled / 1e9, (double)empty / 1e9);
+    assert_in_range(filled, 0, plain + 4 * MR_NS_PER_S); /* 9 s where every read waits for the SSD */
+    assert_in_range(empty, 0, plain + 4 * MR_NS_PER_S);
+}
+
 static void perfect_hands_out_what_it_prepared(void **state)
 {
     (void)state;
@@ -568,6 +629,7 @@ int main(void)
         cmocka_unit_test(a_key_that_is_no_secret_is_refused),
         cmocka_unit_test(numbers_of_a_peer_are_bounded),
         cmocka_unit_test(fetch_times_are_those_of_the_device),
+        cmocka_unit_test(a_slow_ssd_costs_nothing),
         cmocka_unit_test(perfect_hands_out_what_it_prepared),
     };
     int rc = cmocka_run_group_tests(tests, NULL, NULL);
