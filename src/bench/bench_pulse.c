@@ -63,7 +63,7 @@ static int find_ranks(struct mr_pulse *p, struct mr_error *err)
     rc = mr_comm_agree(p->comm, rc, err);
     if (!rc)
         rc = mr_comm_exchange(p->comm, &mine, sizeof mine, all, err);
-    for (uint32_t r = 0; !rc && r < world; r++)
+    for (uint32_t r = 0; !rc && all && r < world; r++)
         p->rank[r] = (struct watched){.process = all[r].process,
                                       .is_here = r != p->comm->rank && mine.pid_namespace &&
                                                  all[r].pid_namespace == mine.pid_namespace &&

@@ -153,7 +153,8 @@ static int gather_capacities(struct mr_tier *t, const struct about *me, struct m
         if (!t->capacity)
             rc = mr_error_set(err, -ENOMEM, "no memory for a job of %u nodes", t->node.nodes);
     }
-    uint64_t most = UINT64_MAX / ((uint64_t)t->node.nodes * MR_POLICY_CLASS_MAX); /* sums of them do not overflow */
+    uint64_t most =
+        UINT64_MAX / ((uint64_t)MR_MAX(t->node.nodes, 1u) * MR_POLICY_CLASS_MAX); /* sums of them do not overflow */
     for (uint32_t n = 0; !rc && n < t->node.nodes; n++)
         for (uint32_t c = 0; c < t->classes; c++)
             t->capacity[(size_t)n * t->classes + c] = MR_MIN(all[n].capacity[c], most);

@@ -203,10 +203,11 @@ static ucs_status_t take(struct ucx *u, void *data, size_t length, bool rendezvo
     return UCS_OK;
 }
 
-static void note_answer(struct link *l, size_t len)
+static void note_answer(struct link *l, const uint8_t *bytes, size_t len)
 {
     if (l->answer_lent || l->answer_len) /* the same is on its way */
         return;
+    memcpy(l->answer, bytes, len);
     l->answer_len = len;
     l->owner->answers++;
 }
@@ -227,9 +228,8 @@ static ucs_status_t on_message(void *arg, const void *header, size_t header_leng
         return UCS_OK;
     switch (u->events.arrived(u->events.ctx, &from, header, header_length, length, &dst, &tag)) {
     case MR_WIRE_ANSWER:
-        if (!l->answer_lent)
-            memcpy(l->answer, answer, from.answer_len);
-        note_answer(l, from.answer_len);
+        if (open)
+            note_answer(l, answer, from.answer_len);
         return UCS_OK;
     case MR_WIRE_TAKE: return take(u, data, length, param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV, dst, tag);
     case MR_WIRE_PEER: bind_peer(u, l, (uint32_t)tag); return UCS_OK;
