@@ -99,12 +99,12 @@ struct mr_file_list {
  * the size of every file, not into it. Errors: MR_E_USAGE (names that do not ascend, another kind of format), -errno of
  * the first file that is not there. */
 int mr_dataset_index_files(const struct mr_file_list *list, const char *manifest, struct mr_error *err);
-/* Writes a manifest for the records of one plain file: record i is record_bytes long and begins at i * step_bytes, so
- * that records may overlap (step below size) or leave gaps; what is left at the end is no record. Samples are of format
+/* Writes a manifest for the records of one plain file: record i is record_bytes long and begins at skip_bytes (a
+ * header) + i * step_bytes, so that records may overlap (step below size) or leave gaps; what is left at the end is no record. Samples are of format
  * "raw". Errors: MR_E_USAGE (a size of 0, no whole record in the file), MR_E_LIMIT (a file or record too large for a
  * manifest), -errno. O(records). */
-int mr_dataset_index_records(const char *path, uint64_t record_bytes, uint64_t step_bytes, const char *manifest,
-                             struct mr_error *err);
+int mr_dataset_index_records(const char *path, uint64_t skip_bytes, uint64_t record_bytes, uint64_t step_bytes,
+                             const char *manifest, struct mr_error *err);
 
 int mr_dataset_reader_create(struct mr_dataset *ds, struct mr_dataset_reader **out, struct mr_error *err);
 void mr_dataset_reader_free(struct mr_dataset_reader *r);

@@ -103,10 +103,10 @@ static PyObject *index_files(PyObject *module, PyObject *args)
 static PyObject *index_records(PyObject *module, PyObject *args)
 {
     PyObject *path = NULL, *manifest = NULL;
-    unsigned long long bytes, step;
+    unsigned long long skip, bytes, step;
     struct mr_error err;
     int rc;
-    if (!PyArg_ParseTuple(args, "O&KKO&:index_records", PyUnicode_FSConverter, &path, &bytes, &step,
+    if (!PyArg_ParseTuple(args, "O&KKKO&:index_records", PyUnicode_FSConverter, &path, &skip, &bytes, &step,
                           PyUnicode_FSConverter, &manifest)) {
         Py_XDECREF(path);
         Py_XDECREF(manifest);
@@ -114,7 +114,7 @@ static PyObject *index_records(PyObject *module, PyObject *args)
     }
     const char *from = PyBytes_AsString(path), *to = PyBytes_AsString(manifest);
     Py_BEGIN_ALLOW_THREADS
-    rc = mr_dataset_index_records(from, bytes, step, to, &err);
+    rc = mr_dataset_index_records(from, skip, bytes, step, to, &err);
     Py_END_ALLOW_THREADS
     PyObject *result = rc ? raise_error(PyModule_GetState(module), &err) : Py_NewRef(Py_None);
     Py_DECREF(path);
@@ -194,7 +194,9 @@ static PyMethodDef functions[] = {
      "nearest(folder, tiers, job, rank, world, timeout_s): (newest step all ranks can load, number of the nearest "
      "place that has it)."},
     {"index_records", index_records, METH_VARARGS,
-     "index_records(path, record_bytes, step_bytes, manifest): writes a manifest of the records of one plain file."},
+     "index_records(path, skip_bytes, record_bytes, step_bytes, manifest): writes a manifest of the records of one "
+     "plain "
+     "file."},
     {NULL},
 };
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, exec}, {0, NULL}};

@@ -1,6 +1,7 @@
 """Data sets of torch, torchvision and timm that millrace.torch.DataLoader reads natively, as sources and what becomes
 of their pictures. The chain of transforms is parsed once, before files are looked at."""
 
+import ast
 import os
 from typing import Any, NamedTuple
 
@@ -15,12 +16,56 @@ from ._split import Split
 NO_PICTURES = Parts(None, [], "tensor", "")  # samples are delivered as they are stored
 
 
+LLM_C = {20240520: "uint16", 20240801: "uint32"}  # llm.c's magic numbers of GPT-2 and Llama 3 tokens
+LLM_C_HEADER = 1024
+
+
+def _npy_header(path: str, head: bytes) -> tuple[int, str, tuple[int, ...]]:
+    """Where the numbers of a .npy file begin, their type and shape."""
+    wide = head[6] > 1
+    start = 12 if wide else 10
+    length = int.from_bytes(head[8:start], "little")
+    try:
+        fields = ast.literal_eval(head[start : start + length].decode("latin1"))
+        return start + length, str(fields["descr"]), tuple(fields["shape"])
+    except (ValueError, SyntaxError, KeyError, TypeError, RecursionError, MemoryError):
+        raise ValueError(f"'{path}' begins as a .npy file, but its header cannot be read") from None
+
+
+def _tokens_begin(path: str, dtype: str) -> int:
+    """How many bytes a header takes; ValueError where the file's numbers are not `dtype` or no tokens at all."""
+    with open(path, "rb", buffering=0) as f:
+        head = f.read(4096)
+    if head[:6] == b"\x93NUMPY" and len(head) >= 12:
+        skip, descr, shape = _npy_header(path, head)
+        known = {"<u2": "uint16", "<u4": "uint32"}.get(descr)
+        if known is None or len(shape) != 1:
+            raise ValueError(
+                f"'{path}' is a .npy file of {descr} with {len(shape)} dimensions; Tokens reads one dimension of uint16 "
+                f"or uint32: np.load(path).ravel().astype('{dtype}').tofile('tokens.bin') writes one"
+            )
+    elif head[:4] == b"PK\x03\x04":
+        raise ValueError(f"'{path}' is a ZIP archive (.npz, .pt), not a file of token numbers")
+    elif len(head) >= 12 and int.from_bytes(head[:4], "little") in LLM_C and head[4:8] == b"\x01\0\0\0":
+        skip, known = LLM_C_HEADER, LLM_C[int.from_bytes(head[:4], "little")]
+        claims = int.from_bytes(head[8:12], "little")
+        have = (os.stat(path).st_size - skip) // (2 if known == "uint16" else 4)
+        if claims != have:
+            raise ValueError(f"'{path}' has the header of llm.c for {claims} tokens, but {have} tokens")
+    else:
+        return 0
+    if known != dtype:
+        raise ValueError(f"the header of '{path}' says {known}: pass dtype=\"{known}\"")
+    return skip
+
+
 class Tokens(Dataset):
     """A file of token numbers, one behind the other, cut into samples of `length` tokens: (tokens, the tokens one
     later), both int64. With targets=False a sample is the tokens alone.
 
-    path    a file of little-endian numbers without a header, as nanoGPT, llm.c or litgpt's preparation write them
-    dtype   "uint16" or "uint32"
+    path    a file of little-endian numbers, as nanoGPT or litgpt's preparation write them; the headers of llm.c's files
+            and of one-dimensional .npy files are recognised and left out
+    dtype   "uint16" or "uint32"; with a header it must be the header's
     step    where the next sample begins, in tokens (`length`: none is in two samples)
 
     millrace.torch.DataLoader reads it natively; every other loader can read it, too.
@@ -41,7 +86,8 @@ class Tokens(Dataset):
         self.path, self.length, self.dtype, self.targets = os.path.abspath(os.fspath(path)), length, dtype, targets
         self.step = step if step is not None else length
         self.item = 2 if dtype == "uint16" else 4
-        have = os.stat(self.path).st_size
+        self.skip = _tokens_begin(self.path, dtype)
+        have = os.stat(self.path).st_size - self.skip
         if have % self.item:
             raise ValueError(f"'{self.path}' has {have} bytes, which are no whole number of {dtype}")
         self.tokens = have // self.item
@@ -60,7 +106,7 @@ class Tokens(Dataset):
         if not -self.n <= index < self.n:
             raise IndexError(f"sample {index} of {self.n}")
         with open(self.path, "rb", buffering=0) as f:
-            raw = os.pread(f.fileno(), self._bytes(), index % self.n * self.step * self.item)
+            raw = os.pread(f.fileno(), self._bytes(), self.skip + index % self.n * self.step * self.item)
         if len(raw) != self._bytes():
             raise _core.DataError(f"'{self.path}' is shorter than it was")
         one = self.unpack(torch.frombuffer(bytearray(raw), dtype=torch.uint8).view(1, -1))
@@ -75,7 +121,8 @@ class Tokens(Dataset):
 
     def source(self) -> Source:
         """The file as the native loader reads it."""
-        fd = _pictures.unnamed(lambda path: _core.index_records(self.path, self._bytes(), self.step * self.item, path))
+        step = self.step * self.item
+        fd = _pictures.unnamed(lambda path: _core.index_records(self.path, self.skip, self._bytes(), step, path))
         out = Source(fd, self.n)
         out.unpack = self.unpack
         return out

@@ -167,6 +167,37 @@ const struct mr_format_ops *mr_dataset_format(const struct mr_dataset *ds)
     return ds->format;
 }
 
+int mr_dataset_compare_file(const struct mr_dataset *ds, uint64_t file, const char *path, uint64_t bytes,
+                            uint64_t mtime_ns, struct mr_error *err)
+{
+    uint64_t want = mr_manifest_file_bytes(ds->manifest, file), scanned = mr_manifest_file_mtime_ns(ds->manifest, file);
+    if (bytes == want && (!mtime_ns || !scanned || mtime_ns == scanned))
+        return 0;
+    if (bytes != want)
+        mr_error_plain(err, MR_E_CHANGED, "'%s' has changed since it was scanned: it had %llu bytes, now %llu", path,
+                       (unsigned long long)want, (unsigned long long)bytes);
+    else
+        mr_error_plain(err, MR_E_CHANGED, "'%s' was modified after the data set was scanned", path);
+    mr_error_hint(err, "see what else has changed with 'millrace verify', then scan or generate the set anew");
+    return MR_E_CHANGED;
+}
+
+int mr_dataset_blame_change(const struct mr_dataset *ds, uint64_t file, int rc, struct mr_error *err)
+{
+    char path[2 * MR_NAME_MAX];
+    struct mr_store_stat st;
+    if ((rc != MR_E_FORMAT && rc != MR_E_CORRUPT) || mr_dataset_file_path(ds, file, path, NULL) < 0 ||
+        mr_store_stat(ds->store, path, &st, NULL) < 0)
+        return rc;
+    int changed = mr_dataset_compare_file(ds, file, path, st.bytes, st.mtime_ns, err);
+    return changed ? changed : rc;
+}
+
+const char *mr_dataset_name(const struct mr_dataset *ds, const char *path)
+{
+    return strncmp(path, "/proc/self/fd/", 14) ? path : ds->root;
+}
+
 const char *mr_dataset_root(const struct mr_dataset *ds)
 {
     return ds->root;

@@ -15,6 +15,15 @@ const struct mr_format_ops *mr_dataset_format(const struct mr_dataset *ds);
 const char *mr_dataset_root(const struct mr_dataset *ds); /* folder that file names are relative to */
 /* Path of a file; `out` holds 2 * MR_NAME_MAX. */
 int mr_dataset_file_path(const struct mr_dataset *ds, uint64_t file, char *out, struct mr_error *err);
+/* 0 when a file with these bytes and this time (0: not looked at) is the one that the manifest describes, else
+ * MR_E_CHANGED. */
+int mr_dataset_compare_file(const struct mr_dataset *ds, uint64_t file, const char *path, uint64_t bytes,
+                            uint64_t mtime_ns, struct mr_error *err);
+/* After `rc`, an error of decoding a sample of the file, in `err`: MR_E_CHANGED in its place where the file is not the
+ * one that was scanned, for then that is the cause; else `rc`. */
+int mr_dataset_blame_change(const struct mr_dataset *ds, uint64_t file, int rc, struct mr_error *err);
+/* A name for people: the manifest's path, or the data's folder where the manifest has no name of its own. */
+const char *mr_dataset_name(const struct mr_dataset *ds, const char *path);
 /* Manifest of a data set: `path` itself, path/manifest.mrm or path/train/manifest.mrm. `out` holds 2 * MR_NAME_MAX. */
 int mr_dataset_find_manifest(struct mr_store *s, const char *path, char *out, struct mr_error *err);
 /* Sums over a reader's life: time in the store and in the format, bytes read from the store; and of the last read when

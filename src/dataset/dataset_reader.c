@@ -379,16 +379,18 @@ static int read_any(struct mr_dataset_reader *r, unsigned flags, void *dst, size
     return rc;
 }
 
-static void explain(struct mr_dataset_reader *r, uint64_t id, int rc, struct mr_error *err)
+static int explain(struct mr_dataset_reader *r, uint64_t id, int rc, struct mr_error *err)
 {
     uint64_t file = r->fetch.pos.file;
     char word[1024];
+    rc = mr_dataset_blame_change(r->ds, file, rc, err);
     if (mr_dataset_file_path(r->ds, file, r->path, NULL) < 0)
         snprintf(r->path, sizeof r->path, "file %llu", (unsigned long long)file);
     mr_error_context(err, "in sample %llu of '%s'", (unsigned long long)id, r->path);
     if (rc != MR_E_LIMIT)
         mr_error_hint(err, "'millrace verify %s' lists all that is wrong",
                       mr_shell_word(mr_dataset_root(r->ds), word, sizeof word));
+    return rc;
 }
 
 int mr_dataset_read(struct mr_dataset_reader *r, uint64_t id, unsigned flags, void *dst, size_t cap,
@@ -403,6 +405,6 @@ int mr_dataset_read(struct mr_dataset_reader *r, uint64_t id, unsigned flags, vo
     if (rc >= 0)
         rc = is_known(r, flags, dst, cap) ? read_known(r, dst, cap, out, err) : read_any(r, flags, dst, cap, out, err);
     if (MR_UNLIKELY(rc < 0))
-        explain(r, id, rc, err);
+        rc = explain(r, id, rc, err);
     return rc < 0 ? rc : 0;
 }

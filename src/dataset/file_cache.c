@@ -65,22 +65,11 @@ void mr_file_cache_free(struct mr_file_cache *c)
 static int check_unchanged(struct mr_file_cache *c, uint64_t file, struct mr_object *o, struct mr_error *err)
 {
     const struct mr_manifest *m = mr_dataset_manifest(c->ds);
-    uint64_t want = mr_manifest_file_bytes(m, file), mtime = mr_manifest_file_mtime_ns(m, file);
-    struct mr_store_stat st = {.mtime_ns = mtime};
+    struct mr_store_stat st = {0};
     int rc = mr_object_size(o, &st.bytes, err);
-    if (rc >= 0 && mtime)
+    if (rc >= 0 && mr_manifest_file_mtime_ns(m, file))
         rc = mr_store_stat(c->store, c->path, &st, err);
-    if (rc < 0)
-        return rc;
-    if (st.bytes == want && st.mtime_ns == mtime)
-        return 0;
-    if (st.bytes != want)
-        rc = mr_error_plain(err, MR_E_CHANGED, "'%s' has changed: the manifest says %llu bytes, it has %llu", c->path,
-                            (unsigned long long)want, (unsigned long long)st.bytes);
-    else
-        rc = mr_error_plain(err, MR_E_CHANGED, "'%s' was modified after the data set was scanned", c->path);
-    mr_error_hint(err, "see what else has changed with 'millrace verify', then scan or generate the set anew");
-    return rc;
+    return rc < 0 ? rc : mr_dataset_compare_file(c->ds, file, c->path, st.bytes, st.mtime_ns, err);
 }
 
 int mr_file_cache_open(struct mr_file_cache *c, uint64_t file, struct mr_object **out, struct mr_error *err)

@@ -17,14 +17,15 @@
 struct records {
     const char *name; /* inside root */
     char *root;
-    uint64_t bytes, n, record_bytes, step_bytes;
+    uint64_t bytes, n, skip_bytes, record_bytes, step_bytes;
 };
 
 static int collect(const struct records *r, struct mr_sample_columns *columns, struct mr_error *err)
 {
     int rc = 0;
     for (uint64_t i = 0; rc >= 0 && i < r->n; i++) {
-        struct mr_sample_ref ref = {.raw = {i * r->step_bytes, r->record_bytes}, .label = MR_LABEL_NONE};
+        struct mr_sample_ref ref = {.raw = {r->skip_bytes + i * r->step_bytes, r->record_bytes},
+                                    .label = MR_LABEL_NONE};
         rc = mr_sample_columns_add(columns, &ref, err);
     }
     return rc;
@@ -64,10 +65,10 @@ static int write_records(struct mr_store *s, const struct records *r, const char
     return rc < 0 ? rc : 0;
 }
 
-int mr_dataset_index_records(const char *path, uint64_t record_bytes, uint64_t step_bytes, const char *manifest,
-                             struct mr_error *err)
+int mr_dataset_index_records(const char *path, uint64_t skip_bytes, uint64_t record_bytes, uint64_t step_bytes,
+                             const char *manifest, struct mr_error *err)
 {
-    struct records r = {.record_bytes = record_bytes, .step_bytes = step_bytes};
+    struct records r = {.skip_bytes = skip_bytes, .record_bytes = record_bytes, .step_bytes = step_bytes};
     struct mr_store *s = NULL;
     struct mr_store_stat st;
     const char *slash = strrchr(path, '/');
@@ -77,12 +78,13 @@ int mr_dataset_index_records(const char *path, uint64_t record_bytes, uint64_t s
     int rc = mr_store_open("posix", &s, err);
     if (rc >= 0)
         rc = mr_store_stat(s, path, &st, err);
-    if (rc >= 0 && st.bytes < record_bytes)
+    uint64_t have = rc >= 0 && st.bytes > skip_bytes ? st.bytes - skip_bytes : 0;
+    if (rc >= 0 && have < record_bytes)
         rc = mr_error_plain(err, MR_E_USAGE, "'%s' has %llu bytes, less than one record of %llu", path,
-                            (unsigned long long)st.bytes, (unsigned long long)record_bytes);
+                            (unsigned long long)have, (unsigned long long)record_bytes);
     if (rc >= 0) {
         r.bytes = st.bytes;
-        r.n = (st.bytes - record_bytes) / step_bytes + 1;
+        r.n = (have - record_bytes) / step_bytes + 1;
         r.name = slash + 1;
         r.root = strndup(path, slash == path ? 1 : (size_t)(slash - path));
         rc = r.root ? write_records(s, &r, manifest, err) : mr_error_set(err, -ENOMEM, "cannot index '%s'", path);

@@ -311,6 +311,7 @@ static void finish_row(struct queue_reader *q, struct request *r)
         return;
     }
     char path[2 * MR_NAME_MAX], word[1024];
+    rc = mr_dataset_blame_change(l->dataset, r->job.plan.pos.file, rc, &err);
     if (mr_dataset_file_path(l->dataset, r->job.plan.pos.file, path, NULL) >= 0)
         mr_error_context(&err, "in sample %llu of '%s'", (unsigned long long)r->job.plan.id, path);
     if (rc != MR_E_LIMIT)

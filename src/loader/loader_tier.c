@@ -149,7 +149,7 @@ int mr_loader_open_tier(struct mr_loader *l, int code, struct mr_error *err)
         return code ? code : rc;
     struct mr_tier_params p = {.dataset = l->dataset,
                                .store = l->store,
-                               .name = l->dataset_path,
+                               .name = mr_dataset_name(l->dataset, l->dataset_path),
                                .read_flags = mr_loader_read_flags(l),
                                .open_flags = l->p.flags & MR_LOADER_DIRECT ? MR_OBJ_DIRECT : 0,
                                .order = l->p.order,

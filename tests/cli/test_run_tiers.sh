@@ -135,7 +135,7 @@ partial stopped
 file=$(find d/train -type f | head -1)
 printf x >>"$file"
 expect 4 run --policy millrace --tiers ram=8MiB --out changed
-grep -q "'$file' has changed: the manifest says" err || fail "a longer file: $(cat err)"
+grep -q "'$file' has changed since it was scanned" err || fail "a longer file: $(cat err)"
 ! grep -q "VERDICT  Healthy" out || fail "a run that ended early is healthy: $(cat out)"
 mkdir -p s/train; for i in 1 2 3 4 5 6; do head -c 3000 /dev/urandom >s/train/$i.raw; done
 expect 0 "$MILLRACE" -q scan s/train --format raw

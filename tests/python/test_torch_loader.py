@@ -1,14 +1,16 @@
 """millrace.torch.DataLoader beside torch.utils.data.DataLoader: the same order over epochs and ranks, the same pictures, states that
 continue exactly, errors of the right kind, nothing left behind. Skipped without PyTorch; pictures are compared where torchvision is."""
 import gc
+import json
 import os
 import random
+import subprocess
 import sys
 import threading
 import warnings
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from front_end import BINARY, plain_pictures, gen, raises, run, skip  # noqa: E402
+from front_end import BINARY, MILLRACE, folder, plain_pictures, gen, raises, run, skip  # noqa: E402
 
 try:
     import torch
@@ -357,6 +359,12 @@ def tiers_keep_the_order():
     told = ours.stats()["tiers"]
     assert told["source"]["samples"] == N and told["ram"]["samples"] == 2 * N, told
     assert "tiers ram=64MiB" in repr(ours)
+    disk = os.path.join(folder, "kept")
+    on_disk = small(tiers=f"ram=1MiB,ssd={disk}:64MiB", epochs=1)
+    list(on_disk)
+    del on_disk
+    kept = json.loads(subprocess.run([MILLRACE, "cache", "ls", disk, "--json"], check=True, capture_output=True).stdout)
+    assert kept["data_sets"][0]["name"] == os.path.realpath(ROOT), kept  # not its manifest, which has no name
     assert sum(ids_of(small(tiers="ram=64MiB", policy="millrace"), pictures), []) == list(range(N))
     it = iter(again := small(shuffle=True, seed=4, tiers="ram=64MiB"))
     next(it), next(it)
@@ -478,9 +486,45 @@ def tokens_are_native():
     raises(ValueError, "dtype is", Tokens, path, 5, "int8")
     raises(ValueError, "millrace.torch.Tokens", DataLoader, path)
     raises(FileNotFoundError, "nowhere", Tokens, "/nowhere", 5)
+    headers_of_token_files()
     loader = DataLoader(data, 8)
     os.truncate(path, 400)
     raises(millrace.DataError, "uint32.bin", list, loader)
+
+
+def headers_of_token_files():
+    """llm.c's and numpy's headers are no tokens; other files with headers are refused."""
+    from array import array
+
+    values = list(range(100, 400))
+
+    def write(name, header, code):
+        path = os.path.join(folder, name)
+        with open(path, "wb") as f:
+            f.write(header)
+            array(code, values).tofile(f)
+        return path
+
+    def npy(descr, shape=(300,)):
+        text = repr({"descr": descr, "fortran_order": False, "shape": shape}).ljust(117) + "\n"
+        return b"\x93NUMPY\x01\0" + len(text).to_bytes(2, "little") + text.encode()
+
+    def llm_c(magic, count=300):
+        return array("i", [magic, 1, count] + 253 * [0]).tobytes()
+
+    for name, header, code, kind in (("a.npy", npy("<u2"), "H", "uint16"), ("b.npy", npy("<u4"), "I", "uint32"),
+                                     ("c.bin", llm_c(20240520), "H", "uint16"), ("d.bin", llm_c(20240801), "I", "uint32")):
+        path = write(name, header, code)
+        data = Tokens(path, 10, kind, targets=False)
+        assert len(data) == 30 and data[0].tolist() == values[:10] and data[29].tolist() == values[290:], name
+        loader = DataLoader(data, 1)
+        assert loader.native and [b[0].tolist() for b in loader] == [values[k : k + 10] for k in range(0, 300, 10)], name
+        raises(ValueError, f'pass dtype="{kind}"', Tokens, path, 10, "uint32" if kind == "uint16" else "uint16")
+    raises(ValueError, "tofile", Tokens, write("e.npy", npy("<i8"), "Q"), 10)
+    raises(ValueError, "2 dimensions", Tokens, write("f.npy", npy("<u2", (30, 10)), "H"), 10)
+    raises(ValueError, "cannot be read", Tokens, write("g.npy", b"\x93NUMPY\x01\0" + 60 * b"(", "H"), 10)
+    raises(ValueError, "for 299 tokens", Tokens, write("h.bin", llm_c(20240520, 299), "H"), 10)
+    raises(ValueError, "ZIP", Tokens, write("i.bin", b"PK\x03\x04", "H"), 10)
 
 
 def environment_makes_ranks():

@@ -270,7 +270,7 @@ static void records_of_one_file(void **state)
     assert_non_null(f);
     fputs("abcdefghijklmnopqrstuvwxyz", f);
     fclose(f);
-    assert_int_equal(mr_dataset_index_records(path, 5, 3, manifest, &err), 0);
+    assert_int_equal(mr_dataset_index_records(path, 0, 5, 3, manifest, &err), 0);
     assert_int_equal(mr_dataset_open(manifest, NULL, &ds, &err), 0);
     mr_dataset_get_info(ds, &info);
     assert_int_equal(info.samples, 8);
@@ -281,11 +281,11 @@ static void records_of_one_file(void **state)
     assert_memory_equal(got, "defgh", 5);
     mr_dataset_reader_free(r);
     mr_dataset_close(ds);
-    assert_int_equal(mr_dataset_index_records(path, 27, 1, manifest, &err), MR_E_USAGE);
-    assert_int_equal(mr_dataset_index_records(path, 5, 0, manifest, &err), MR_E_USAGE);
-    assert_int_equal(mr_dataset_index_records("letters.bin", 5, 5, manifest, &err), MR_E_USAGE);
+    assert_int_equal(mr_dataset_index_records(path, 0, 27, 1, manifest, &err), MR_E_USAGE);
+    assert_int_equal(mr_dataset_index_records(path, 0, 5, 0, manifest, &err), MR_E_USAGE);
+    assert_int_equal(mr_dataset_index_records("letters.bin", 0, 5, 5, manifest, &err), MR_E_USAGE);
     snprintf(path, sizeof path, "%s/none.bin", root);
-    assert_int_equal(mr_dataset_index_records(path, 5, 5, manifest, &err), -ENOENT);
+    assert_int_equal(mr_dataset_index_records(path, 0, 5, 5, manifest, &err), -ENOENT);
 }
 
 static int setup(void **state)
