@@ -1,6 +1,6 @@
 """millrace.torch.DataLoader in accelerator.prepare(): the loader stays what it is, because it reads its rank's part by
-itself, and takes over what accelerate's own loaders do: batches go to the accelerator's device, and accelerate learns when
-an epoch ends (gradient accumulation) and how full the last batch of all ranks is (gather_for_metrics). Its
+itself, and takes over what accelerate's own loaders do: batches go to the accelerator's device, and accelerate learns
+when an epoch ends (gradient accumulation) and how full the last batch of all ranks is (gather_for_metrics). Its
 `save_state` and `load_state` keep the loader's position. accelerate is not imported here."""
 
 import sys

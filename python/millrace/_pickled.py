@@ -1,5 +1,5 @@
-"""A loader in a pickle: what it was made with, and its position. Where it is unpickled (a spawned process) it is made again:
-threads, memory and open files belong to the process that has them."""
+"""A loader in a pickle: what it was made with, and its position. Where it is unpickled (a spawned process) it is made
+again: threads, memory and open files belong to the process that has them."""
 
 import pickle
 from typing import Any
