@@ -124,6 +124,7 @@ struct mr_pipeline {
     double tier_rate;             /* bytes per second of one reader, from epoch tier_from on; 0: none */
     uint32_t tier_from;
     double hand_s, pack_s; /* more for each batch: of the loop, of the worker */
+    double start_s;        /* more for workers to start */
 };
 struct mr_pipeline mr_pipeline_now(const struct mr_advice *a);
 struct mr_pipeline mr_pipeline_of_evaluation(const struct mr_advice *a);

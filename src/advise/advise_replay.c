@@ -1,9 +1,9 @@
-/* What a change of the loader's settings saves: the trace's own batches are replayed (replay.h) as they were and with the
- * change, and the replay's share of the wait that goes away is taken of the measured wait.
+/* What a change of the loader's settings saves: the trace's own batches are replayed (replay.h) as they were and with
+ * the change, and the replay's share of the wait that goes away is taken of the measured wait.
  *
- * The replay as it was is fitted first: reads, CPU work and compute were measured while others used the same storage and
- * CPUs, so they are shortened until the replay takes as long as the trace did. Batches of which nothing is known take the
- * mean.
+ * The replay as it was is fitted first: reads, CPU work and compute were measured while others used the same storage
+ * and CPUs, so they are shortened until the replay takes as long as the trace did. Batches of which nothing is known
+ * take the mean.
  *
  * The interval: blocks of neighbouring batches are drawn again and again, with the limits as uncertain as their
  * measurement. Where it was not seen whether more readers get more, its low end is a storage (a lock, a server) that
@@ -26,6 +26,7 @@
 #define FITS 3u /* rounds */
 /* Handing over a batch between processes: a fixed part, a copy by the worker, mapping it by the loop. */
 #define HAND_S 0.0003
+#define START_S 0.1 /* until a new worker reads */
 #define PACK_RATE 1e9
 #define MAP_RATE 4e9
 
@@ -150,7 +151,8 @@ static struct mr_replay_setup setup_of(const struct mr_advice *a, const struct m
                                 .from_epoch = p->tier_from,
                                 .later_only = p->tier_rate > 0,
                                 .hand_s = p->hand_s,
-                                .pack_s = p->pack_s};
+                                .pack_s = p->pack_s,
+                                .start_s = p->start_s};
     /* Without an accelerator that was watched, steps compute on a CPU, as far as the trace shows. */
     if (!a->own && mr_known(a->f->cpu_demand_s) && !mr_known(a->f->accelerator_idle_share))
         s.compute_cpus = 1;
@@ -377,4 +379,6 @@ void mr_pipeline_hand_over(const struct mr_advice *a, struct mr_pipeline *q)
     bytes = mr_known(bytes) ? bytes : mean_bytes(a);
     q->pack_s = bytes / PACK_RATE;
     q->hand_s = HAND_S + bytes / MAP_RATE;
+    q->start_s = START_S;
+    q->keeps = true; /* as the snippet has it */
 }

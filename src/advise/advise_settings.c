@@ -1,5 +1,5 @@
 /* The settings of a run's loader as the advisor sees them: what they are, how many workers and batches ahead would be
- * enough, what the storage gives at most, and how a change is written down. What a change saves is advise_replay.c's. */
+ * enough, what the storage gives at most, and how a change is written down. What a change saves: advise_replay.c. */
 #include "conf/run_command.h"
 #include "base/common.h"
 #include "advise/advise_internal.h"

@@ -152,8 +152,9 @@ static void open_epoch(struct replay *r)
     r->epoch_end = end;
     for (unsigned i = 1; i <= r->workers; i++) {
         r->a[i].next = k + i - 1;
-        if ((k == 0 || r->s->starts) && r->b[k].start_s > 0) {
-            enter(r, &r->a[i], READY, TIMER, (double)r->b[k].start_s, 0);
+        double start = (double)r->b[k].start_s + r->s->start_s;
+        if ((k == 0 || r->s->starts) && start > 0) {
+            enter(r, &r->a[i], READY, TIMER, start, 0);
             r->a[i].batch = SIZE_MAX;
         }
     }

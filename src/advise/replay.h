@@ -45,6 +45,7 @@ struct mr_replay_setup {
     double read_floor_s_per_byte; /* a read takes no less than this per byte of its own; 0: none */
     uint32_t from_epoch;          /* epochs from this one on have read_x, read_floor and no storage limit... */
     bool later_only;              /* ...and earlier ones read as the trace did */
+    double start_s;               /* more for workers to start */
     double hand_s;                /* more for each batch: of the loop; and of the worker, on a CPU */
     double pack_s;
 };

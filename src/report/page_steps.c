@@ -289,6 +289,16 @@ static void draw_strip(struct mr_page *p, const struct strip *s)
 /* ---- the slowest steps ---- */
 
 #define SLOWEST 12
+/* Of what is not compute, the class that took longest: MR_TIME_STALL where nothing took longer than the stall. */
+static unsigned longest_wait(const struct mr_explain_step *e)
+{
+    unsigned most = MR_TIME_STALL;
+    for (unsigned t = 0; t < MR_TIME_CLASS_COUNT; t++)
+        if (t != MR_TIME_COMPUTE && e->ns[t] > e->ns[most])
+            most = t;
+    return most;
+}
+
 static void put_step_row(struct mr_page *p, const struct mr_explain_step *e)
 {
     char name[MR_HUMAN_LEN];
@@ -299,7 +309,10 @@ static void put_step_row(struct mr_page *p, const struct mr_explain_step *e)
     mr_strbuf_printf(p->b, "<td>%s</td>", mr_page_rank_name(p->x, e->rank, name));
     mr_html_cell(p->b, MR_UNIT_SECONDS, (double)(e->end_ns - e->start_ns) / 1e9);
     mr_html_cell(p->b, MR_UNIT_SECONDS, (double)e->ns[MR_TIME_STALL] / 1e9);
-    if (cause < MR_STALL_CAUSE_COUNT)
+    unsigned other = longest_wait(e);
+    if (other != MR_TIME_STALL)
+        mr_strbuf_printf(p->b, "<td><i class=\"%s\"></i>%s</td>", mr_time_css(other), mr_time_text(other));
+    else if (cause < MR_STALL_CAUSE_COUNT)
         mr_strbuf_printf(p->b, "<td><i class=\"%s\"></i>%s</td>", mr_stall_css(cause), mr_stall_text(cause));
     else
         mr_strbuf_puts(p->b, "<td>no stall</td>");
@@ -325,7 +338,8 @@ static void put_slowest(struct mr_page *p)
         top[at] = e;
     }
     mr_strbuf_puts(p->b, "<h3>Slowest steps</h3>\n");
-    mr_page_table(p->shell, NULL, "#step|#epoch|rank|#time|#stall|mostly|#checkpoint|#read|file read last or longest");
+    mr_page_table(p->shell, NULL,
+                  "#step|#epoch|rank|#time|#stall|waited mostly for|#checkpoint|#read|file read last or longest");
     for (size_t i = 0; i < n; i++)
         put_step_row(p, top[i]);
     mr_page_table_end(p->shell);

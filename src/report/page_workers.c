@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 #include <stdlib.h>
 
 /* ---- one bar per worker ---- */
@@ -27,6 +28,23 @@ static double shares_of(const struct mr_explain_worker *w, struct share out[SHAR
     return sum;
 }
 
+/* Of a worker that was started for one epoch: which; -1: it lived on, or there is one epoch. */
+static int64_t epoch_of(const struct mr_explanation *x, const struct mr_explain_worker *w)
+{
+    int64_t first = -1, last = -1, middle = -1;
+    uint64_t at = w->start_ns + (w->end_ns - w->start_ns) / 2;
+    for (size_t i = 0; i < x->steps; i++) {
+        const struct mr_explain_step *s = &x->step[i];
+        if (s->rank != w->rank)
+            continue;
+        first = first < 0 ? s->epoch : first;
+        last = s->epoch;
+        middle = s->start_ns <= at ? s->epoch : middle;
+    }
+    bool lives_on = x->train_ns && w->end_ns - w->start_ns > x->train_ns / 2;
+    return first == last || lives_on ? -1 : middle;
+}
+
 static void worker_name(const struct mr_explanation *x, const struct mr_explain_worker *w, char *out, size_t cap)
 {
     if (x->ranks > 1)
@@ -34,6 +52,9 @@ static void worker_name(const struct mr_explanation *x, const struct mr_explain_
                  w->label ? w->label : "worker");
     else
         snprintf(out, cap, "%s", w->label ? w->label : "worker");
+    size_t len = strlen(out);
+    if (epoch_of(x, w) >= 0)
+        snprintf(out + len, cap - len, x->ranks > 1 ? " e%lld" : ", epoch %lld", (long long)epoch_of(x, w));
 }
 
 static void draw_row(struct mr_page *p, struct mr_chart *c, const struct mr_explain_worker *w, double row)
@@ -91,12 +112,17 @@ static void put_table(struct mr_page *p)
     char rank[MR_HUMAN_LEN];
     size_t n = MR_MIN(x->workers, MR_PAGE_ROWS);
     mr_strbuf_puts(p->b, "<details class=\"more\"><summary>All workers as a table</summary><div class=\"scroll\">");
-    mr_page_table(p->shell, NULL,
-                  "rank|worker|#process|#batches|#storage|#open/stat|#decode|#transform|#blocked|#idle|#CPU time");
+    mr_page_table(
+        p->shell, NULL,
+        "rank|worker|epoch|#process|#batches|#storage|#open/stat|#decode|#transform|#blocked|#idle|#CPU time");
     for (size_t i = 0; i < n; i++) {
         const struct mr_explain_worker *w = &x->worker[i];
         mr_strbuf_printf(p->b, "<tr><td>%s</td>", mr_page_rank_name(x, w->rank, rank));
         mr_page_text_cell(p->shell, w->label, 30);
+        if (epoch_of(x, w) >= 0)
+            mr_strbuf_printf(p->b, "<td>%lld</td>", (long long)epoch_of(x, w));
+        else
+            mr_strbuf_puts(p->b, "<td>all</td>");
         mr_html_cell(p->b, MR_UNIT_NUMBER, w->pid);
         mr_html_cell(p->b, MR_UNIT_COUNT, (double)w->batches);
         static const uint8_t cause[] = {MR_STALL_STORAGE, MR_STALL_METADATA, MR_STALL_DECODE, MR_STALL_TRANSFORM};
