@@ -233,6 +233,7 @@ static void prepare(struct mr_advice *a, struct mr_explanation *x)
     a->pool_s[MR_STALL_CAUSE_COUNT + 1] = fmax(0, a->barrier_s - waited_for_saves_s(x));
     a->pool_s[MR_STALL_CAUSE_COUNT + 2] = a->startup_s;
     a->pool_s[MR_STALL_CAUSE_COUNT + 3] = (double)x->ns[MR_TIME_COMPUTE] / 1e9;
+    a->pool_s[MR_STALL_CAUSE_COUNT + 8] = (double)x->ns[MR_TIME_LOGGING] / 1e9;
     prepare_counters(a);
     a->own = x->facts.framework && strcmp(x->facts.framework, "millrace") == 0;
     share_late_waits(a);

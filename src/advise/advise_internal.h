@@ -29,13 +29,15 @@ enum {
     MR_POOL_CALL_WRITE = MR_POOL_CALL_READ << 1,
     MR_POOL_CALL_META = MR_POOL_CALL_WRITE << 1,
     MR_POOL_EVALUATION = MR_POOL_CALL_META << 1, /* waits of evaluation */
+    MR_POOL_LOGGING = MR_POOL_EVALUATION << 1,   /* the training thread's own files */
 };
 #define MR_POOL_READ (MR_POOL(STORAGE) | MR_POOL(PAGE_CACHE) | MR_POOL(NETWORK) | MR_POOL(METADATA))
 #define MR_POOL_CPU (MR_POOL(DECODE) | MR_POOL(TRANSFORM) | MR_POOL(QUEUE))
 #define MR_POOL_STALL                                                                                                  \
-    (MR_POOL_READ | MR_POOL_CPU | MR_POOL(COPY) | MR_POOL(NOT_STARTED) | MR_POOL(WORKER) | MR_POOL(UNKNOWN))
+    (MR_POOL_READ | MR_POOL_CPU | MR_POOL(CPU) | MR_POOL(COPY) | MR_POOL(NOT_STARTED) | MR_POOL(WORKER) |              \
+     MR_POOL(UNKNOWN))
 #define MR_POOL_CALLS (MR_POOL_CALL_READ | MR_POOL_CALL_WRITE | MR_POOL_CALL_META)
-#define MR_POOLS (MR_STALL_CAUSE_COUNT + 8)
+#define MR_POOLS (MR_STALL_CAUSE_COUNT + 9)
 
 struct mr_prediction; /* advise_replay.c */
 
@@ -183,6 +185,9 @@ int mr_advise_verdict(struct mr_advice *a); /* advise_verdict.c */
       "limit")                                                                                                         \
     X(CPU1, mr_rule_cpu1, MR_POOL_CPU | MR_POOL(WORKER) | MR_POOL(NOT_STARTED),                                        \
       "waits for decoding with all CPUs taken")                                                                        \
+    X(CPU2, mr_rule_cpu2, MR_POOL(CPU), "a tenth of the waits for data or more: ready to run, and no CPU free")        \
+    X(LG1, mr_rule_lg1, MR_POOL_LOGGING,                                                                               \
+      "the training thread's own logs, histories and settings take 1 % of the time")                                   \
     X(NB1, mr_rule_nb1, MR_POOL_COMPUTE, "CPUs over 90 % busy and most steps compute 20 % longer than the quick ones") \
     X(IO1, mr_rule_io1, MR_POOL_READ,                                                                                  \
       "the pipeline gets less than half of what the same readers get from the storage alone, with"                     \

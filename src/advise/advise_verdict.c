@@ -13,6 +13,7 @@
 
 #define CHECKPOINT_SHARE 0.03
 #define BARRIER_SHARE 0.05
+#define LOGGING_SHARE 0.05
 #define STARTUP_SHARE 0.25
 #define STARTUP_LEAST_S 60 /* a trial run of seconds always starts up */
 #define STEPS_LEAST 3      /* of a traced program: the first always waits, and one more is chance */
@@ -96,7 +97,7 @@ static uint8_t class_of(const struct mr_advice *a, double stall_share)
 {
     const struct mr_explanation *x = a->x;
     double run = a->run_s, checkpoint = a->checkpoint_s / run, barrier = a->barrier_s / run;
-    double whole = (double)x->duration_ns / 1e9;
+    double whole = (double)x->duration_ns / 1e9, logging = mr_pool_s(a, MR_POOL_LOGGING) / run;
     if (!a->waits)
         stall_share = 0;
     if (stall_share >= MR_STARVED && stall_share >= checkpoint && stall_share >= barrier)
@@ -111,6 +112,8 @@ static uint8_t class_of(const struct mr_advice *a, double stall_share)
         return MR_VERDICT_IMBALANCE;
     if (stall_share >= MR_STARVED)
         return MR_VERDICT_INPUT;
+    if (logging >= LOGGING_SHARE)
+        return MR_VERDICT_LOGGING;
     return whole >= STARTUP_LEAST_S && a->startup_s >= STARTUP_SHARE * whole ? MR_VERDICT_STARTUP : MR_VERDICT_HEALTHY;
 }
 
@@ -142,6 +145,10 @@ static const char *headline(struct mr_advice *a, double share, double seconds)
     case MR_VERDICT_IMBALANCE:
         return mr_say(a, "Imbalance-bound. Ranks waited for other ranks %s of the time (%s of %s).",
                       mr_say_share(a, a->barrier_s / a->run_s), mr_say_s(a, a->barrier_s), mr_say_s(a, a->run_s));
+    case MR_VERDICT_LOGGING:
+        return mr_say(a, "Logging-bound. Training wrote and read its own logs and settings %s of the time (%s of %s).",
+                      mr_say_share(a, mr_pool_s(a, MR_POOL_LOGGING) / a->run_s),
+                      mr_say_s(a, mr_pool_s(a, MR_POOL_LOGGING)), mr_say_s(a, a->run_s));
     case MR_VERDICT_STARTUP:
         return mr_say(a, "Start-up-bound. The first step began after %s of %s.", mr_say_s(a, a->startup_s),
                       mr_say_s(a, (double)a->x->duration_ns / 1e9));
@@ -202,6 +209,8 @@ static const char *why_input(struct mr_advice *a)
                       mr_say_s(a, a->evaluation_s), mr_say_s(a, a->waited_s));
     double worker = steady_s(a->x, MR_STALL_WORKER), copy = steady_s(a->x, MR_STALL_COPY);
     double late = steady_s(a->x, MR_STALL_NOT_STARTED), most = fmax(fmax(reads, cpu), fmax(fmax(late, worker), copy));
+    double queued = steady_s(a->x, MR_STALL_CPU);
+    most = fmax(most, queued);
     if (!(most > 0) || steady_s(a->x, MR_STALL_UNKNOWN) > 0.5 * all)
         return "The trace does not tell what the batches were held up by.";
     if (most == reads || (most == late && reads > cpu && mr_storage_is_limit(a))) /* idle: for want of bytes */
@@ -211,10 +220,12 @@ static const char *why_input(struct mr_advice *a)
     if (most == copy)
         return mr_say(a, "Copies to the accelerator took longest: %s of the %s waited.",
                       mr_say_s(a, table_s(a, MR_STALL_COPY)), mr_say_s(a, a->waited_s));
+    if (most == queued)
+        return mr_say(a, "Readers were ready to run and had no free CPU: %s of the %s waited.",
+                      mr_say_s(a, table_s(a, MR_STALL_CPU)), mr_say_s(a, a->waited_s));
     if (most == worker)
-        return mr_say(
-            a, "Workers were held up by something else than reading or decoding (sleeping, a lock, no free CPU): %s.",
-            mr_say_s(a, table_s(a, MR_STALL_WORKER)));
+        return mr_say(a, "Workers were held up by something else than reading or decoding (sleeping, a lock): %s.",
+                      mr_say_s(a, table_s(a, MR_STALL_WORKER)));
     double queue = steady_s(a->x, MR_STALL_QUEUE);
     if (queue > 0.5 * cpu)
         return mr_say(

@@ -151,7 +151,8 @@ bool mr_rule_ca1(struct mr_advice *a, struct mr_draft *d)
     for (size_t i = 0; i < a->x->files; i++) {
         const struct mr_explain_file *x = &a->x->file[i];
         double size = x->unique_bytes != MR_TIME_UNKNOWN ? (double)x->unique_bytes : (double)x->size;
-        if (x->path && strstr(x->path, ":/")) /* an object of an HDF5 file, whose reads are those of the file */
+        if (x->own_log ||
+            (x->path && strstr(x->path, ":/"))) /* an object of an HDF5 file, whose reads are those of the file */
             continue;
         if (size > 0 && (double)x->size <= 0.1 * memory && (double)x->read_bytes >= 2 * size &&
             (double)x->read_bytes >= 0.1 * f->read_bytes && (!hot || x->read_bytes > hot->read_bytes))

@@ -46,6 +46,7 @@ static const struct {
     {"train",       "evaluation",           MR_ROLE_EVALUATION, NO},
     {"train",       "optimizer.step",       MR_ROLE_OPTIMIZER, NO},
     {"train",       "backward",             MR_ROLE_BACKWARD, NO},
+    {"train",       "forward",              MR_ROLE_FORWARD, NO},
     {"checkpoint",  "snapshot",             MR_ROLE_NONE, NO},
     {"checkpoint",  "write",                MR_ROLE_SAVE_WRITE, NO},
     {"checkpoint",  "fsync",                MR_ROLE_SAVE_FSYNC, NO},

@@ -49,6 +49,7 @@ static void lanes_done(struct explain_job *j)
         free(j->rank[r].begin.item);
         mr_intervals_done(&j->rank[r].compute);
         mr_intervals_done(&j->rank[r].save);
+        mr_intervals_done(&j->rank[r].log);
         for (unsigned c = 0; c < MR_WAIT_CLASS_COUNT; c++)
             mr_intervals_done(&j->rank[r].carry[c]);
     }
@@ -258,7 +259,7 @@ static int explain(struct explain_job *j, struct mr_error *err)
         find_windows(j);
     rc = rc ? rc : make_pictures(j);
     rc = rc ? rc : mr_explain_find_waits(j);
-    if (!rc && (rc = mr_explain_find_hand(j, err)))
+    if (!rc && ((rc = mr_explain_find_logs(j, err)) || (rc = mr_explain_find_hand(j, err))))
         return rc;
     rc = rc ? rc : mr_explain_match(j);
     rc = rc ? rc : j->run ? mr_explain_own_steps(j) : mr_explain_find_steps(j);

@@ -34,6 +34,7 @@
     X(CHECKPOINT, "checkpoint", "checkpoint") /* blocked by saving or restoring */                                     \
     X(BARRIER, "barrier", "barrier")          /* waiting for other ranks */                                            \
     X(COPY, "copy", "copy to device")                                                                                  \
+    X(LOGGING, "logging", "logging")  /* the training thread's own logs, histories, settings */                        \
     X(STARTUP, "startup", "start-up") /* before the first step */                                                      \
     X(OTHER, "other", "other")
 enum mr_time_class {
@@ -52,12 +53,13 @@ enum mr_time_class {
     X(NETWORK, "network", "network")  /* sockets to other hosts */                                                     \
     X(DECODE, "decode", "decode CPU") /* decoding, parsing; CPU time of the reader between its calls */                \
     X(TRANSFORM, "transform", "transform")                                                                             \
-    X(QUEUE, "queue", "collate/queue") /* collating, passing the batch on */                                           \
+    X(CPU, "cpu_wait", "waiting for a CPU") /* ready to run, and others had the CPUs */                                \
+    X(QUEUE, "queue", "collate/queue")      /* collating, passing the batch on */                                      \
     X(COPY, "copy", "copy")                                                                                            \
     X(NOT_STARTED, "not_started", "not started") /* a reader was idle and nobody had asked for the batch */            \
     X(WORKER, "worker",                                                                                                \
       "worker busy/waiting") /* asked for, but its worker was busy with something none of the above  \
-                                                  tells: sleeping, waiting for a lock or for a CPU */                 \
+                                                  tells: sleeping, waiting for a lock */                 \
     X(UNKNOWN, "unknown", "unknown")
 enum mr_stall_cause {
 #define MR_STALL_ENUM(name, key, text) MR_STALL_##name,
@@ -157,6 +159,7 @@ struct mr_explain_file {
     uint64_t consecutive, sequential, streamed; /* reads: exactly behind / behind the last of its stream; reads that are
                                                    not a stream's first */
     uint8_t pattern;                            /* enum mr_access_pattern */
+    bool own_log;                               /* a log, history or settings file of the thread that trains: no data */
 };
 
 /* Files of one folder with one ending, together: a million files are a few groups. */
@@ -376,6 +379,7 @@ struct mr_silence {
     X(INPUT, "input-bound")                                                                                            \
     X(CHECKPOINT, "checkpoint-bound")                                                                                  \
     X(IMBALANCE, "imbalance-bound")                                                                                    \
+    X(LOGGING, "logging-bound")                                                                                        \
     X(STARTUP, "startup-bound")                                                                                        \
     X(IO, "io-bound") /* counters only, or no steps: most of the time goes to I/O */                                   \
     X(INCOMPLETE, "incomplete")

@@ -168,7 +168,7 @@ static void count_file(const struct explain_job *j, struct explain_worker *w, st
     if (l->rank != NO_INDEX)
         t->ranks |= 1ull << (l->rank & 63);
     if (kind == MR_EV_OPEN) {
-        t->opens += result >= 0 || result == MR_NO_RESULT;
+        t->opens += (result >= 0 || result == MR_NO_RESULT) && b->c.call[i] != MR_CALL_fdopen;
         struct explain_stream *s = l->stream && result >= 0 ? stream_of(l, file, (unsigned)result + 1) : NULL;
         if (s)
             s->started = 0, s->at = 0;

@@ -109,7 +109,7 @@ static int list_files(struct explain_job *j, const struct explain_tally *tally)
     }
     for (uint32_t f = 0; f < j->file.n; f++) {
         shown[f] = NO_INDEX;
-        if (tally[f].calls)
+        if (tally[f].calls && !j->file.item[f].code)
             w[n++] = (struct weight){tally[f].read_bytes + tally[f].written_bytes, tally[f].calls, f};
     }
     qsort(w, n, sizeof(*w), by_bytes);
@@ -135,7 +135,8 @@ static int list_files(struct explain_job *j, const struct explain_tally *tally)
                                               .consecutive = t->consecutive,
                                               .sequential = t->sequential,
                                               .streamed = t->streamed,
-                                              .pattern = pattern_of(t)};
+                                              .pattern = pattern_of(t),
+                                              .own_log = f->log};
         rc = x->file[i].path ? 0 : -ENOMEM;
         x->files = i + 1;
         shown[w[i].file] = i;
@@ -228,7 +229,7 @@ static int list_groups(struct explain_job *j, const struct explain_tally *tally)
     for (uint32_t f = 0; f < j->file.n; f++) {
         const struct explain_file *file = &j->file.item[f];
         uint32_t folder, ending;
-        if (!tally[f].calls)
+        if (!tally[f].calls || file->code || file->log)
             continue;
         parts_of(file, &folder, &ending);
         uint64_t key =
@@ -309,7 +310,8 @@ static void file_facts(struct explain_job *j, const struct explain_tally *tally)
         const struct explain_tally *t = &tally[i];
         unsigned p = pattern_of(t);
         all_opens += j->file.item[i].code ? 0 : t->opens;
-        if (!t->reads || (known && !t->for_batch) || is_kernels(j->file.item[i].fs) || j->file.item[i].code)
+        if (!t->reads || (known && !t->for_batch) || is_kernels(j->file.item[i].fs) || j->file.item[i].code ||
+            j->file.item[i].log)
             continue;
         files++;
         read += t->read_bytes;

@@ -17,7 +17,10 @@
  *  H3. A step begins with the first wait of a gap, unless that lies between a backward pass and its optimiser. Without
  *      waits it begins behind an optimiser's step, when the next one of the same optimiser comes: a loop may have
  *      several. So a step is a batch, as with a loader: passes that accumulate gradients are steps.
- *  H4. A gap that is much longer than the others, with several waits, is an evaluation: each wait but the last is a
+ *      Where calls of whole models are in the trace (`forward`), they part the waits: reads with none between them are
+ *      one, which lasts until the next call.
+ *  H4. A wait before a call without gradients or in eval mode is a step of an evaluation, unless most steps have such
+ *      calls (a teacher's). Without calls of models: a gap that is much longer than the others, with several waits, is an evaluation: each wait but the last is a
  *      step of it.
  *  H5. What cannot be told makes the verdict "incomplete": sleep in no call and no span (awake_ns), and computing that
  *      may be decoding: holes, what lies between reads and the forward pass, and where that is not told, tails that are
@@ -53,13 +56,20 @@ struct act {
 /* A train span. */
 struct train {
     uint64_t start, end, awake, optimizer; /* awake: since the one before; UNKNOWN */
+    uint64_t delay;                        /* of it: ready to run, and others had the CPUs */
     uint64_t forward;                      /* when the forward pass before it began; UNKNOWN */
     bool steps, device;                    /* of an optimiser; a device may be waited for */
 };
 
 struct phase {
     uint64_t start, end, taken, weak;
-    bool strong;
+    bool strong, evaluates; /* evaluates: for a step of an evaluation */
+};
+
+/* A whole model was called. */
+struct forward {
+    uint64_t start, end;
+    bool evaluates;
 };
 
 struct hand {
@@ -67,6 +77,7 @@ struct hand {
     uint32_t rank, lane;
     MR_VEC(struct act) act;
     MR_VEC(struct train) train;
+    MR_VEC(struct forward) forward;
     MR_VEC(struct phase) phase;             /* of the gap at hand */
     size_t at;                              /* acts before it end before the gap */
     uint64_t usual;                         /* gap */
@@ -75,12 +86,13 @@ struct hand {
     uint64_t own, taken;                    /* waited */
     uint64_t asleep, unclear, tails, backs; /* H5 */
     bool loads;                             /* torch.load() reads the data */
+    bool teaches; /* models are called without gradients in most steps: that is no evaluation */
 };
 
 /* ---- whose ---- */
 
 /* The one thread with the optimiser's steps, of a rank that nobody else tells of; NO_INDEX: none. */
-static uint32_t trainer_of(const struct explain_job *j, const struct explain_rank *r)
+uint32_t mr_explain_trainer_of(const struct explain_job *j, const struct explain_rank *r)
 {
     uint32_t lane = NO_INDEX, steps = 0;
     for (uint32_t i = r->span; i < r->span + r->spans; i++) {
@@ -111,6 +123,7 @@ static int list_train(struct hand *h)
         *t = (struct train){.start = s->start,
                             .end = s->end,
                             .awake = s->arg[KEY_AWAKE],
+                            .delay = s->arg[KEY_DELAY] != UNKNOWN ? s->arg[KEY_DELAY] : 0,
                             .optimizer = s->arg[KEY_OPTIMIZER],
                             .forward = s->arg[KEY_FORWARD] <= s->start ? s->start - s->arg[KEY_FORWARD] : UNKNOWN,
                             .device = s->arg[KEY_DEVICE] == 1,
@@ -118,6 +131,47 @@ static int list_train(struct hand *h)
         until = s->end;
     }
     return 0;
+}
+
+/* Calls of whole models. In most gaps between train spans: a teacher's, of each step. */
+static int list_forward(struct hand *h)
+{
+    const struct explain_rank *r = &h->j->rank[h->rank];
+    size_t gaps = 0, at = 0;
+    for (uint32_t i = r->span; i < r->span + r->spans; i++) {
+        const struct explain_span *s = &h->j->span.item[i];
+        if (s->lane != h->lane || s->role != MR_ROLE_FORWARD)
+            continue;
+        struct forward *f = MR_VEC_ADD(&h->forward);
+        if (!f)
+            return -ENOMEM;
+        *f = (struct forward){s->start, s->end, s->arg[KEY_EVALUATES] == 1};
+    }
+    for (size_t i = 1; i < h->train.n; i++) {
+        bool evaluates = false;
+        for (; at < h->forward.n && h->forward.item[at].start < h->train.item[i].start; at++)
+            evaluates |= h->forward.item[at].start >= h->train.item[i - 1].end && h->forward.item[at].evaluates;
+        gaps += evaluates;
+    }
+    size_t steps = 0;
+    for (size_t i = 1; i < h->train.n; i++)
+        steps += h->train.item[i].steps;
+    h->teaches = 2 * gaps > steps;
+    return 0;
+}
+
+/* The first model called at `at` or later, and before `to`; NULL: none. */
+static const struct forward *next_forward(const struct hand *h, uint64_t at, uint64_t to)
+{
+    size_t lo = 0, hi = h->forward.n;
+    while (lo < hi) {
+        size_t mid = (lo + hi) / 2;
+        if (h->forward.item[mid].start < at)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo < h->forward.n && h->forward.item[lo].start < to ? &h->forward.item[lo] : NULL;
 }
 
 /* Files of tensors are read with torch.load(), as checkpoints are: those that come with every other step are data. */
@@ -175,7 +229,7 @@ static bool judge_call(const struct explain_job *j, const struct mr_event_batch 
     if (wait == MR_WAIT_CLASS_COUNT)
         return false;
     a->kind = KNOWN;
-    if (f && (f->code || f->kind == MR_FD_TTY))
+    if (f && (f->code || f->log || f->kind == MR_FD_TTY))
         return true;
     if (wait == MR_WAIT_METADATA)
         a->kind = WEAK;
@@ -199,6 +253,7 @@ static bool judge_span(const struct hand *h, const struct mr_region_class *c, st
     case MR_ROLE_PART: a->kind = STRONG; return c->cause == MR_REGION_DECODE || c->cause == MR_REGION_TRANSFORM;
     case MR_ROLE_RESTORE: a->kind = h->loads ? STRONG : KNOWN; return true;
     case MR_ROLE_BACKWARD:
+    case MR_ROLE_FORWARD:
     case MR_ROLE_OPTIMIZER:
     case MR_ROLE_SAVE:
     case MR_ROLE_DRAIN_WAIT:
@@ -398,6 +453,32 @@ static void doubt_gap(struct hand *h, size_t i, uint64_t from, uint64_t known, b
     }
 }
 
+/* H2: where models' calls are known, reads with none between them are one wait, which lasts until the next one; behind
+ * the last one until the train span: the next batch is fetched early. False: no call in this gap. */
+static bool part_phases(struct hand *h, uint64_t from, const struct train *t)
+{
+    struct phase *p = h->phase.item;
+    size_t n = 0;
+    if (!next_forward(h, from, t->start) || !h->phase.n)
+        return false;
+    for (size_t i = 1; i < h->phase.n; i++) {
+        if (next_forward(h, p[n].end, p[i].start)) {
+            p[++n] = p[i];
+            continue;
+        }
+        p[n].end = p[i].end;
+        p[n].taken += p[i].taken;
+    }
+    h->phase.n = n + 1;
+    for (size_t i = 0; i <= n; i++) {
+        const struct forward *f = next_forward(h, p[i].end, i < n ? p[i + 1].start : t->start);
+        p[i].evaluates = f && f->evaluates && !h->teaches;
+        if (!t->device && !is_taken(&p[i]))
+            p[i].end = f ? f->start : t->start;
+    }
+    return true;
+}
+
 /* H2: until the forward pass all that a loop does with what it read is the wait. */
 static void stretch_phases(struct hand *h, const struct train *t)
 {
@@ -416,11 +497,15 @@ static int do_gap(struct hand *h, size_t i, uint64_t from)
     bool inside = i && t->steps && !t[-1].steps; /* between a backward pass and its optimiser */
     if (find_phases(h, from, t->start, &known))
         return -ENOMEM;
-    bool unusual = len > EVAL_TIMES * h->usual, evaluates = i && unusual && h->phase.n >= EVAL_WAITS;
-    if (h->phase.n >= MANY_WAITS && !evaluates)
+    bool unusual = len > EVAL_TIMES * h->usual, parted = part_phases(h, from, t);
+    bool evaluates = i && unusual && h->phase.n >= EVAL_WAITS && !parted;
+    if (h->phase.n >= MANY_WAITS && !evaluates && !parted)
         join_phases(h);
-    if (!evaluates)
+    if (!evaluates && !parted)
         stretch_phases(h, t);
+    for (size_t k = 0; k + 1 < h->phase.n && evaluates; k++)
+        h->phase.item[k].evaluates = true;
+    unusual |= parted;
     doubt_gap(h, i, from, known, !unusual);
     for (size_t k = 0; k < h->phase.n; k++)
         all += h->phase.item[k].end - h->phase.item[k].start;
@@ -430,8 +515,11 @@ static int do_gap(struct hand *h, size_t i, uint64_t from)
         uint64_t part = slept != UNKNOWN && all ? (uint64_t)((double)slept * (double)wait / (double)all) : 0;
         if (add_wait(h, p, slept != UNKNOWN ? explain_span_ns(part, wait) : UNKNOWN))
             return -ENOMEM;
-        bool last = k + 1 == h->phase.n;
-        if (((!k && !inside) || evaluates) && !begin_step(h, p->start, evaluates && !last))
+        struct explain_wait *w = &h->j->wait.item[h->j->wait.n - 1];
+        if (len)
+            w->own_delay = (uint64_t)((double)t->delay * (double)wait / (double)len);
+        bool begins = (!k && !inside) || p->evaluates || (k && p[-1].evaluates);
+        if (begins && !begin_step(h, p->start, p->evaluates))
             return -ENOMEM;
     }
     return 0;
@@ -485,8 +573,10 @@ static int first_gap(struct hand *h)
         return -ENOMEM;
     if (!h->phase.n || !has_data(h))
         return begin_step(h, t->start, false) ? 0 : -ENOMEM;
+    bool parted = part_phases(h, from, t);
     struct phase p = h->phase.item[h->phase.n - 1];
-    for (size_t k = h->phase.n - 1; k-- > 0 && h->phase.n >= MANY_WAITS && h->phase.item[k].start + h->usual >= p.end;)
+    for (size_t k = h->phase.n - 1;
+         k-- > 0 && !parted && h->phase.n >= MANY_WAITS && h->phase.item[k].start + h->usual >= p.end;)
         p.start = h->phase.item[k].start;
     return add_wait(h, &p, UNKNOWN) || !begin_step(h, p.start, false) ? -ENOMEM : 0;
 }
@@ -510,6 +600,7 @@ static int make_batches(struct hand *h)
                                    .batch = w->batch,
                                    .loader = UNKNOWN,
                                    .cpu_ns = w->own_cpu,
+                                   .delay_ns = w->own_cpu != UNKNOWN ? w->own_delay : 0,
                                    .worker = NO_INDEX,
                                    .lane = h->lane};
     }
@@ -550,11 +641,11 @@ static int find_waits(struct hand *h)
 
 static int hand_rank(struct explain_job *j, uint32_t rank, struct mr_error *err)
 {
-    struct hand h = {.j = j, .rank = rank, .lane = trainer_of(j, &j->rank[rank])};
+    struct hand h = {.j = j, .rank = rank, .lane = mr_explain_trainer_of(j, &j->rank[rank])};
     int rc = 0;
     if (j->rank[rank].consumer != NO_INDEX || h.lane == NO_INDEX)
         return 0;
-    if (list_train(&h) || find_usual(&h))
+    if (list_train(&h) || find_usual(&h) || list_forward(&h))
         rc = mr_error_set(err, -ENOMEM, "cannot explain the trace");
     if (!rc)
         find_loads(&h);
@@ -564,6 +655,7 @@ static int hand_rank(struct explain_job *j, uint32_t rank, struct mr_error *err)
     free(h.act.item);
     free(h.train.item);
     free(h.phase.item);
+    free(h.forward.item);
     return rc;
 }
 

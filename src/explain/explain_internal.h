@@ -3,6 +3,7 @@
  *   explain_names.c    words
  *   explain_sites.c    sites, argument names and paths of every process, made global; ranks and threads
  *   explain_gather.c   first pass: spans that come a few times for each batch
+ *   explain_logs.c     what the thread that trains reads and writes for itself
  *   explain_hand.c     waits of a loop that has no data loader: a pass over the thread that trains
  *   explain_steps.c    waits, steps, and what each rank's time went to
  *   explain_own.c      the same of a run of our own trainer
@@ -52,6 +53,7 @@
     X(BETWEEN, "between_ns")                                                                                           \
     X(AWAKE, "awake_ns")                                                                                               \
     X(OPTIMIZER, "optimizer")                                                                                          \
+    X(EVALUATES, "evaluates")                                                                                          \
     X(FORWARD, "forward_ns")                                                                                           \
     X(DEVICE, "device")                                                                                                \
     X(READERS, "readers")                                                                                              \
@@ -87,6 +89,7 @@ struct explain_make {
     uint64_t start, end, place;           /* place: as explain_span's */
     uint64_t epoch, batch, loader;        /* UNKNOWN */
     uint64_t cpu_ns;                      /* on a CPU, or ready to run without one; UNKNOWN */
+    uint64_t delay_ns;                    /* of cpu_ns: without one */
     uint64_t bytes;                       /* read for it; second pass */
     uint64_t faults;                      /* on pages that had to be read from a disk */
     uint64_t cause[MR_STALL_CAUSE_COUNT]; /* pieces; second pass */
@@ -112,6 +115,7 @@ struct explain_wait {
     uint64_t idle;                   /* of the accelerator; UNKNOWN */
     uint64_t cpu;                    /* time that the process spent on CPUs meanwhile; UNKNOWN */
     uint64_t between;                /* other threads' since the wait before; UNKNOWN */
+    uint64_t own_delay;              /* of own_cpu: ready to run, and others had the CPUs */
     uint64_t own_cpu;                /* without a loader: on a CPU, or ready to run; UNKNOWN */
     uint32_t rank, lane, step, make; /* step: index, NO_INDEX: none; make: of the part that was ready last */
     bool last;                       /* the iterator had no more: not a wait for data */
@@ -175,6 +179,7 @@ struct explain_file {
     const char *fs;
     uint32_t len;
     uint8_t kind; /* enum mr_fd_class */
+    bool log;     /* the training thread's own: explain_logs.c */
     bool code;    /* a module of the program, or what the kernel tells of the machine: no data */
 };
 
@@ -197,6 +202,7 @@ struct explain_rank {
     struct mr_intervals compute;                    /* normal */
     struct mr_intervals carry[MR_WAIT_CLASS_COUNT]; /* what reaches into the next round */
     struct mr_intervals save;                       /* blocked by a checkpoint */
+    struct mr_intervals log;                        /* the consumer's own logs and settings */
     uint64_t from, to;                              /* looked at */
     uint64_t train_from;                            /* the first step begins; 0 without steps */
     uint32_t consumer;                              /* lane; NO_INDEX: none */
@@ -313,6 +319,11 @@ void mr_explain_place_facts(struct explain_job *j, const struct explain_rank *r)
 
 /* ---- explain_hand.c ---- */
 int mr_explain_find_hand(struct explain_job *j, struct mr_error *err);
+/* The one thread with the optimiser's steps, of a rank without a loader; NO_INDEX: none. */
+uint32_t mr_explain_trainer_of(const struct explain_job *j, const struct explain_rank *r);
+
+/* ---- explain_logs.c: before explain_hand.c, whose data they are not ---- */
+int mr_explain_find_logs(struct explain_job *j, struct mr_error *err);
 
 /* ---- stall_match.c ---- */
 int mr_explain_match(struct explain_job *j);

@@ -10,7 +10,8 @@
 #include <string.h>
 
 /* The first one that is active counts. */
-static const uint8_t priority[] = {MR_TIME_COMPUTE, MR_TIME_CHECKPOINT, MR_TIME_STALL, MR_TIME_BARRIER, MR_TIME_COPY};
+static const uint8_t priority[] = {MR_TIME_COMPUTE, MR_TIME_CHECKPOINT, MR_TIME_STALL,
+                                   MR_TIME_BARRIER, MR_TIME_COPY,       MR_TIME_LOGGING};
 
 struct edge {
     uint64_t at;

@@ -37,6 +37,10 @@ struct blame {
     uint32_t file;
 };
 
+/* Causes of which a thread does the work on a CPU. */
+static const uint8_t on_cpu[] = {MR_STALL_PAGE_CACHE, MR_STALL_METADATA, MR_STALL_DECODE, MR_STALL_TRANSFORM,
+                                 MR_STALL_QUEUE};
+
 static uint64_t sum_of(const uint64_t cause[MR_STALL_CAUSE_COUNT])
 {
     uint64_t sum = 0;
@@ -68,6 +72,27 @@ double mr_explain_fault_ns(const struct explain_make *m)
     return MR_MIN(off_cpu(m), (double)m->faults * (m->faults < FAULTS_MANY ? FAULT_MOST : FAULT_MOST_SLOW));
 }
 
+/* Of what a make did on a CPU, as far as calls and spans show, and of the rest: the share that it waited for one. */
+static double delay_share(const struct explain_make *m)
+{
+    uint64_t told = sum_of(m->cause), rest = explain_span_ns(told, m->end - m->start);
+    double work = cpu_share(m) * (double)rest;
+    for (unsigned i = 0; i < MR_ARRAY_LEN(on_cpu); i++)
+        work += (double)m->cause[on_cpu[i]];
+    return m->delay_ns && work > 0 ? MR_MIN((double)m->delay_ns / work, 1.0) : 0;
+}
+
+/* Run-queue delay stretched everything that the make did on a CPU: its part of each is a cause of its own. */
+static void move_delay(const struct explain_make *m, uint64_t cause[MR_STALL_CAUSE_COUNT])
+{
+    double share = delay_share(m);
+    for (unsigned i = 0; i < MR_ARRAY_LEN(on_cpu) && share > 0; i++) {
+        uint64_t part = (uint64_t)((double)cause[on_cpu[i]] * share);
+        cause[on_cpu[i]] -= part;
+        cause[MR_STALL_CPU] += part;
+    }
+}
+
 /* Gives the rest of a make's time, which nothing tells of, to decode, storage and worker. */
 static void split_rest(const struct explain_make *m, uint64_t rest, uint64_t cause[MR_STALL_CAUSE_COUNT])
 {
@@ -86,9 +111,14 @@ static void blame_ask(const struct explain_job *j, const struct explain_ask *a, 
         (a->beside ? b->beside : b->cause)[c] += a->cause[c];
     if (a->beside)
         return;
-    if (a->make != NO_INDEX)
-        split_rest(&j->make.item[a->make], rest, b->cause);
-    else if (told > len / 4 && a->cause[MR_STALL_WORKER] < told / 2) /* the consumer reads itself */
+    if (a->make != NO_INDEX) {
+        uint64_t part[MR_STALL_CAUSE_COUNT];
+        memcpy(part, a->cause, sizeof part);
+        split_rest(&j->make.item[a->make], rest, part);
+        move_delay(&j->make.item[a->make], part);
+        for (unsigned c = 0; c < MR_STALL_CAUSE_COUNT; c++)
+            b->cause[c] += part[c] - a->cause[c];                      /* modulo 2^64: a->cause is in the sum already */
+    } else if (told > len / 4 && a->cause[MR_STALL_WORKER] < told / 2) /* the consumer reads itself */
         b->cause[MR_STALL_DECODE] += rest;
     else
         b->cause[MR_STALL_UNKNOWN] += rest;
@@ -135,7 +165,7 @@ static void shift(struct blame *b, uint64_t unasked)
     uint64_t moved = 0;
     static const uint8_t held[] = {MR_STALL_STORAGE, MR_STALL_PAGE_CACHE, MR_STALL_METADATA, MR_STALL_NETWORK,
                                    MR_STALL_DECODE,  MR_STALL_TRANSFORM,  MR_STALL_QUEUE,    MR_STALL_COPY,
-                                   MR_STALL_WORKER,  MR_STALL_UNKNOWN};
+                                   MR_STALL_CPU,     MR_STALL_WORKER,     MR_STALL_UNKNOWN};
     double share = b->held ? (double)unasked / (double)b->held : 0;
     for (unsigned i = 0; i < MR_ARRAY_LEN(held); i++) {
         uint64_t part = (uint64_t)((double)b->cause[held[i]] * share);
@@ -341,9 +371,12 @@ static void describe_worker(struct explain_job *j, const struct explain_lane *l,
     for (uint32_t i = l->make; i < l->make + l->makes; i++) {
         const struct explain_make *m = &j->make.item[i];
         uint64_t told = sum_of(m->cause), dur = m->end - m->start;
+        uint64_t part[MR_STALL_CAUSE_COUNT];
+        memcpy(part, m->cause, sizeof part);
+        split_rest(m, explain_span_ns(told, dur), part);
+        move_delay(m, part);
         for (unsigned c = 0; c < MR_STALL_CAUSE_COUNT; c++)
-            w->ns[c] += m->cause[c];
-        split_rest(m, explain_span_ns(told, dur), w->ns);
+            w->ns[c] += part[c];
         busy += dur;
         known = known && m->cpu_ns != UNKNOWN;
         cpu += m->cpu_ns != UNKNOWN ? m->cpu_ns : 0;

@@ -11,7 +11,8 @@
 
 /* From the bottom up: what never changes first, so that stalls stand out above it. */
 enum { STALLS = MR_STALL_CAUSE_COUNT, PARTS = 5 + STALLS + 1 };
-static const uint8_t below[] = {MR_TIME_COMPUTE, MR_TIME_COPY, MR_TIME_STARTUP, MR_TIME_OTHER, MR_TIME_BARRIER};
+static const uint8_t below[] = {MR_TIME_COMPUTE, MR_TIME_COPY,  MR_TIME_STARTUP,
+                                MR_TIME_LOGGING, MR_TIME_OTHER, MR_TIME_BARRIER};
 
 struct strip {
     size_t columns;

@@ -430,6 +430,7 @@ void mr_page_findings(struct mr_page *p)
                                       [MR_VERDICT_INPUT] = nothing,
                                       [MR_VERDICT_CHECKPOINT] = nothing,
                                       [MR_VERDICT_IMBALANCE] = nothing,
+                                      [MR_VERDICT_LOGGING] = nothing,
                                       [MR_VERDICT_STARTUP] = nothing,
                                       [MR_VERDICT_IO] = nothing,
                                       [MR_VERDICT_INCOMPLETE] = "What is needed to judge this run is missing."};

@@ -154,6 +154,7 @@ static const char *remark_of(unsigned cause)
     switch (cause) {
     case MR_STALL_NOT_STARTED: return "look-ahead";
     case MR_STALL_WORKER: return "off the CPU";
+    case MR_STALL_CPU: return "no CPU was free";
     default: return NULL;
     }
 }
@@ -202,8 +203,8 @@ static void put_split(const struct mr_explanation *x, const struct mr_report_tex
         MR_TIME_CLASSES(CLASS_TEXT)
 #undef CLASS_TEXT
     };
-    static const uint8_t order[] = {MR_TIME_COMPUTE, MR_TIME_STALL, MR_TIME_CHECKPOINT,
-                                    MR_TIME_BARRIER, MR_TIME_COPY,  MR_TIME_OTHER};
+    static const uint8_t order[] = {MR_TIME_COMPUTE, MR_TIME_STALL,   MR_TIME_CHECKPOINT, MR_TIME_BARRIER,
+                                    MR_TIME_COPY,    MR_TIME_LOGGING, MR_TIME_OTHER};
     const struct mr_explain_rank *worst = &x->rank[x->worst_rank];
     bool ranks = x->ranks > 1;
     char title[32] = "";

@@ -361,6 +361,104 @@ static void evaluation_has_steps_of_its_own(void **state)
     mr_explanation_free(x);
 }
 
+static void call_model(struct world *w, uint64_t ns, bool evaluates)
+{
+    const struct mr_mrt_arg arg = {.key = mr_mrt_sink_key(w->sink, "evaluates"), .value = 1};
+    put_span(w, 0, "train", "forward", w->now, w->now + ns, &arg, evaluates);
+    w->now += ns;
+}
+
+/* nanoGPT's loop: a few batches of evaluation now and then, and each batch is read behind the forward pass of the one
+ * before. Calls of the model part what would look like one wait. */
+static void evaluation_is_known_by_calls_of_the_model(void **state)
+{
+    struct world w;
+    (void)state;
+    open_world(&w);
+    for (unsigned i = 0; i < STEPS; i++) {
+        for (unsigned k = 0; i % 10 == 0 && k < 5; k++) {
+            read_file(&w, MS);
+            compute(&w, MS); /* decodes */
+            call_model(&w, 8 * MS, true);
+        }
+        call_model(&w, 20 * MS, false);
+        read_file(&w, MS);
+        compute(&w, MS);
+        backward(&w, 40 * MS);
+        step(&w);
+    }
+    struct mr_explanation *x = explain(&w);
+    size_t evaluates = 0;
+    for (size_t i = 0; i < x->steps; i++)
+        evaluates += x->step[i].phase == MR_EXPLAIN_EVAL;
+    assert_int_equal(evaluates, 15); /* those before the first step are start-up */
+    assert_int_equal(x->steps, STEPS + 15);
+    assert_stall(x, (STEPS + 15) * 2 * MS);
+    assert_int_equal(x->verdict.verdict, MR_VERDICT_HEALTHY);
+    assert_int_equal(x->trust.blind, MR_BLIND_NOT);
+    mr_explanation_free(x);
+}
+
+/* A teacher without gradients in every step is no evaluation. */
+static void a_teacher_is_no_evaluation(void **state)
+{
+    struct world w;
+    (void)state;
+    open_world(&w);
+    for (unsigned i = 0; i < STEPS; i++) {
+        read_file(&w, 10 * MS);
+        call_model(&w, 10 * MS, true);
+        call_model(&w, 10 * MS, false);
+        backward(&w, 20 * MS);
+        step(&w);
+    }
+    struct mr_explanation *x = explain(&w);
+    assert_int_equal(x->steps, STEPS);
+    assert_stall(x, STEPS * 10 * MS);
+    for (size_t i = 0; i < x->steps; i++)
+        assert_int_equal(x->step[i].phase, MR_EXPLAIN_TRAIN);
+    mr_explanation_free(x);
+}
+
+/* ---- the loop's own files ---- */
+
+static void logs_and_settings_are_no_data(void **state)
+{
+    (void)state;
+    for (unsigned data = 0; data < 2; data++) {
+        struct world w;
+        open_world(&w);
+        for (unsigned i = 0; i < STEPS; i++) {
+            if (data)
+                read_file(&w, 30 * MS);
+            compute(&w, 10 * MS);
+            backward(&w, 20 * MS);
+            step(&w);
+            call(&w, MR_EV_OPEN, "/run/config.json", MS / 10, 3);
+            call(&w, MR_EV_READ, "/run/config.json", MS, 200);
+            call(&w, MR_EV_OPEN, "/run/history.json", MS / 10, 3);
+            call(&w, MR_EV_READ, "/run/history.json", MS, 100000);
+            compute(&w, 2 * MS); /* parses, formats */
+            call(&w, MR_EV_OPEN, "/run/history.json", MS / 10, 3);
+            call(&w, MR_EV_WRITE, "/run/history.json", MS, 100100);
+        }
+        struct mr_explanation *x = explain(&w);
+        uint64_t logged = STEPS * (5 * MS + 3 * MS / 10);
+        assert_true(x->ns[MR_TIME_LOGGING] > logged - logged / 20 && x->ns[MR_TIME_LOGGING] <= logged);
+        if (data)
+            assert_stall(x, STEPS * 30 * MS);
+        else
+            assert_true(x->ns[MR_TIME_STALL] == 0);
+        assert_int_equal(x->verdict.verdict, data ? MR_VERDICT_INPUT : MR_VERDICT_LOGGING);
+        assert_int_equal(x->facts.files, data);
+        bool found = false;
+        for (size_t i = 0; i < x->findings; i++)
+            found |= !strcmp(x->finding[i].id, "LG1");
+        assert_true(found && (data || !strcmp(x->finding[0].id, "LG1")));
+        mr_explanation_free(x);
+    }
+}
+
 /* ---- no reading at all ---- */
 
 /* What the loop does between its steps: it computes, it sleeps in a way that nobody sees, and nobody told. */
@@ -561,6 +659,9 @@ int main(void)
         cmocka_unit_test(what_lies_before_the_forward_pass_is_decoding),
         cmocka_unit_test(tensors_loaded_at_every_step_are_data),
         cmocka_unit_test(evaluation_has_steps_of_its_own),
+        cmocka_unit_test(evaluation_is_known_by_calls_of_the_model),
+        cmocka_unit_test(a_teacher_is_no_evaluation),
+        cmocka_unit_test(logs_and_settings_are_no_data),
         cmocka_unit_test(memory_is_healthy_only_if_the_thread_was_awake),
         cmocka_unit_test(what_a_pool_makes_is_followed_by_its_tasks),
         cmocka_unit_test(waiting_for_others_in_a_call_is_a_wait),

@@ -525,8 +525,8 @@ static void of_compiled_waits_the_pipeline_tells_what_is_ahead(void **state)
     }
 }
 
-/* Decoding that others' programs keep off the CPU is decoding; the same time asleep is the worker's. */
-static void waiting_for_a_cpu_is_decoding(void **state)
+/* Decoding that other programs keep off the CPU waits for one; the same time asleep is the worker's. */
+static void waiting_for_a_cpu_is_a_cause_of_its_own(void **state)
 {
     (void)state;
     for (unsigned waits = 0; waits < 2; waits++) {
@@ -545,7 +545,9 @@ static void waiting_for_a_cpu_is_decoding(void **state)
         }
         struct mr_explanation *x = explain(&w);
         check_sums(x);
-        assert_true(part(x, MR_STALL_DECODE) > (waits ? 0.95 : 0.2));
+        assert_true(part(x, MR_STALL_DECODE) > 0.2 && part(x, MR_STALL_DECODE) < 0.4);
+        assert_true(part(x, MR_STALL_CPU) > (waits ? 0.6 : -1) && part(x, MR_STALL_CPU) < (waits ? 0.75 : 0.01));
+        assert_int_equal(x->verdict.cause, waits ? MR_STALL_CPU : MR_STALL_WORKER);
         assert_true(part(x, MR_STALL_WORKER) < (waits ? 0.05 : 0.8));
         assert_true(waits || part(x, MR_STALL_WORKER) > 0.6);
         mr_explanation_free(x);
@@ -658,7 +660,7 @@ int main(void)
         cmocka_unit_test(checkpoints_of_different_steps_stay_apart),
         cmocka_unit_test(of_silent_pipelines_threads_beside_the_waits_tell),
         cmocka_unit_test(of_compiled_waits_the_pipeline_tells_what_is_ahead),
-        cmocka_unit_test(waiting_for_a_cpu_is_decoding),
+        cmocka_unit_test(waiting_for_a_cpu_is_a_cause_of_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,8 +7,9 @@ a process that uses a DataLoader, whose waits tell more, they say nothing.
 
 They also carry `forward_ns`: how long before the span the thread first called a module that has parameters, since its
 last one. What a loop computes between reading and that is its data's, what follows is the model's. For that
-torch.nn.Module's call is watched, from the first train span of a process that has used no DataLoader until it uses
-one. Between the last train span and that call the accelerator's idle time is measured, as it is during a DataLoader's
+torch.nn.Module's call is watched, until the process uses a DataLoader. Each call of a whole model (a module that has
+parameters, called by no other one) is a span, too: `forward`, with `evaluates` where it is in eval mode or computes no
+gradients. Between the last train span and that call the accelerator's idle time is measured, as it is during a DataLoader's
 waits (accelerator.py). `device` says that CUDA is in use: then copies may wait for the device before the forward pass.
 
 Handovers are the calls by which a thread takes the result of another thread or process: futures, pools, queues between
@@ -60,19 +61,32 @@ def compiling():  # instrument.py puts PyTorch's here
 def modules(module, put):
     """torch.nn.modules.module"""
     _Watch.put, _Watch.owner = put, getattr(module, "Module", None)
+    _watch()
 
 
 def _watch():
+    """Replaces the call, once."""
     original = getattr(_Watch.owner, "__dict__", {}).get("__call__")
     if _Watch.loader_used or _Watch.original is not None or original is None:
         return
 
     @functools.wraps(original)
     def __call__(self, *args, **kwargs):
-        if not compiling() and getattr(_here, "forward", None) == 0 and next(self.parameters(), None) is not None:
+        if compiling() or getattr(_here, "within", False) or next(self.parameters(), None) is None:
+            return original(self, *args, **kwargs)
+        evaluates = not (self.training and sys.modules["torch"].is_grad_enabled())
+        if not evaluates and getattr(_here, "forward", None) == 0:
             _here.forward = perf_counter_ns()
             accelerator.wait_ends(_here.__dict__.pop("idle", None), {"batch": -1, "epoch": -1, "loader": -1})
-        return original(self, *args, **kwargs)
+        begin = now()
+        if not begin:
+            return original(self, *args, **kwargs)
+        _here.within = True
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            _here.within = False
+            span("train", "forward", begin, {"evaluates": 1} if evaluates else None)
 
     _Watch.original = original
     _Watch.put(_Watch.owner, "__call__", __call__)
@@ -106,9 +120,11 @@ def train_begins():
     if not begin or not since:
         return begin, {}
     wall, busy = perf_counter_ns() - since[0], thread_time_ns() - since[1]
+    said = _forward()
     if wall - busy > cpu.OFF * wall:
-        busy += max(_delay() - since[2], 0)
-    return begin, dict(_forward(), awake_ns=min(busy, wall))
+        said["delay_ns"] = max(_delay() - since[2], 0)
+        busy += said["delay_ns"]
+    return begin, dict(said, awake_ns=min(busy, wall))
 
 
 def train_ends(label, begin, said, optimizer=None):

@@ -1,0 +1,214 @@
+/* What the thread that trains reads and writes for itself: logs, histories of metrics, settings. None of it is data, and
+ * it belongs to no wait: it has a time class of its own ("logging"). One pass over the calls of that thread, outside of
+ * its waits for a loader and its checkpoints, from its first step on.
+ *
+ *  L1. A file that the thread writes is a log, unless it reads it back more often than it writes it.
+ *  L2. A small file with the ending of a settings file that is opened in every second step or more holds settings.
+ *  L3. Calls on such files, one after the other with nothing of the loop between them, are one span of logging: what
+ *      lies between them formats or parses. */
+#include "base/common.h"
+#include "explain/explain_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CALLS_MOST (4u << 20) /* of a rank: memory is bounded */
+#define JOIN_NS 100000000u    /* L3 */
+#define SETTINGS_MOST 65536u  /* L2: bytes per open */
+#define OPENS_LEAST 3u        /* L2 */
+
+struct log_call {
+    uint64_t start, end;
+    uint32_t file; /* NO_INDEX: a span of the loop */
+};
+
+struct log_use {
+    uint64_t opens, reads, read_bytes, writes;
+};
+
+struct logs {
+    struct explain_job *j;
+    const struct explain_rank *r;
+    uint32_t lane, span; /* span: cursor of skip_span() */
+    uint64_t from, to, skip_from, skip_to, steps;
+    MR_VEC(struct log_call) call;
+    struct log_use *use; /* by file */
+};
+
+/* Spans of the thread in which calls are somebody else's business. */
+static bool is_apart(unsigned role)
+{
+    return role == MR_ROLE_WAIT || role == MR_ROLE_ITER || role == MR_ROLE_END || role == MR_ROLE_SAVE ||
+           role == MR_ROLE_RESTORE || role == MR_ROLE_STARTUP || role == MR_ROLE_COMPUTE ||
+           role == MR_ROLE_COMPUTE_LOOP || role == MR_ROLE_HANDOVER;
+}
+
+static bool is_loop(unsigned role)
+{
+    return role == MR_ROLE_WAIT || role == MR_ROLE_OPTIMIZER || role == MR_ROLE_BACKWARD || role == MR_ROLE_FORWARD ||
+           role == MR_ROLE_COMPUTE || role == MR_ROLE_COMPUTE_LOOP;
+}
+
+/* From the first span of the loop to the last, and its steps. False: none. */
+static bool find_window(struct logs *l)
+{
+    l->from = UINT64_MAX;
+    for (uint32_t i = l->r->span; i < l->r->span + l->r->spans; i++) {
+        const struct explain_span *s = &l->j->span.item[i];
+        if (s->lane != l->lane || !is_loop(s->role))
+            continue;
+        l->from = MR_MIN(l->from, s->start);
+        l->to = MR_MAX(l->to, s->end);
+        l->steps += s->role == MR_ROLE_OPTIMIZER || s->role == MR_ROLE_WAIT;
+    }
+    l->steps = MR_MAX(l->steps, (uint64_t)1);
+    return l->from < l->to;
+}
+
+/* Calls come in the order of their ends, spans in that of their starts: a call inside a span ends before it does. */
+static bool lies_apart(struct logs *l, uint64_t start)
+{
+    uint32_t end = l->r->span + l->r->spans;
+    while (l->span < end && l->j->span.item[l->span].start <= start) {
+        const struct explain_span *s = &l->j->span.item[l->span++];
+        if (s->lane == l->lane && is_apart(s->role) && s->end > l->skip_to) {
+            l->skip_from = s->start;
+            l->skip_to = s->end;
+        }
+    }
+    return start >= l->skip_from && start < l->skip_to;
+}
+
+static int note_call(struct logs *l, const struct mr_event_batch *b, uint32_t i, uint32_t file)
+{
+    const struct explain_job *j = l->j;
+    const struct explain_file *f = &j->file.item[file];
+    uint64_t start = b->c.start_ns[i], end = b->c.end_ns[i];
+    unsigned kind = j->call_kind[b->c.call[i]];
+    if (f->code || !mr_fd_class_stores((enum mr_fd_class)f->kind) || start < l->from || start > l->to ||
+        lies_apart(l, start))
+        return 0;
+    struct log_use *u = &l->use[file];
+    u->opens += kind == MR_EV_OPEN && b->c.result[i] >= 0 && b->c.call[i] != MR_CALL_fdopen;
+    u->reads += kind == MR_EV_READ && b->c.result[i] > 0;
+    u->read_bytes += kind == MR_EV_READ && b->c.result[i] > 0 ? (uint64_t)b->c.result[i] : 0;
+    u->writes += kind == MR_EV_WRITE && b->c.result[i] > 0;
+    struct log_call *last = l->call.n ? &l->call.item[l->call.n - 1] : NULL;
+    if (last && last->file == file && start <= last->end + JOIN_NS / 1000) {
+        last->end = MR_MAX(last->end, end);
+        return 0;
+    }
+    struct log_call *c = l->call.n < CALLS_MOST ? MR_VEC_ADD(&l->call) : NULL;
+    if (c)
+        *c = (struct log_call){start, end, file};
+    return c || l->call.n == CALLS_MOST ? 0 : -ENOMEM;
+}
+
+static int read_calls(struct logs *l, struct mr_error *err)
+{
+    struct explain_job *j = l->j;
+    const struct explain_lane *lane = &j->lane[l->lane];
+    const uint32_t *file_of = j->file_of[lane->process];
+    uint32_t strings = j->t->process[lane->process].strings;
+    for (size_t c = lane->chunk; c < lane->chunk + lane->chunks; c++) {
+        struct mr_event_batch *b = &j->worker[0].batch;
+        if (!j->t->chunk[c].count || j->t->chunk[c].first_ns > l->to || j->t->chunk[c].last_ns < l->from)
+            continue;
+        int rc = mr_trace_read(j->t, c, MR_WANT_TIME | MR_WANT_CALL | MR_WANT_FILE | MR_WANT_RESULT, b, err);
+        for (uint32_t i = 0; i < b->count && !rc; i++) {
+            uint32_t id = b->c.file[i];
+            if (b->c.call[i] > MR_CALL_metadata && id < strings && file_of[id] && note_call(l, b, i, file_of[id] - 1))
+                rc = mr_error_set(err, -ENOMEM, "cannot explain the trace");
+        }
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static bool ends_as_settings(const struct explain_file *f)
+{
+    static const char *const ending[] = {".json", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".txt"};
+    for (unsigned i = 0; i < MR_ARRAY_LEN(ending); i++) {
+        size_t len = strlen(ending[i]);
+        if (f->len > len && !memcmp(f->path + f->len - len, ending[i], len))
+            return true;
+    }
+    return false;
+}
+
+/* L1, L2 */
+static bool is_log(const struct logs *l, uint32_t file)
+{
+    const struct log_use *u = &l->use[file];
+    if (u->writes)
+        return !u->reads || u->opens >= OPENS_LEAST;
+    return u->reads && u->opens >= OPENS_LEAST && 2 * u->opens >= l->steps &&
+           u->read_bytes / u->opens <= SETTINGS_MOST && ends_as_settings(&l->j->file.item[file]);
+}
+
+static int call_order(const void *a, const void *b)
+{
+    const struct log_call *x = a, *y = b;
+    if (x->start != y->start)
+        return x->start < y->start ? -1 : 1;
+    return x->end < y->end ? -1 : x->end > y->end;
+}
+
+/* L3. Spans of the loop end what is one piece of logging. */
+static int paint_logs(struct logs *l, struct mr_intervals *out)
+{
+    for (uint32_t i = l->r->span; i < l->r->span + l->r->spans; i++) {
+        const struct explain_span *s = &l->j->span.item[i];
+        if (s->lane != l->lane || !is_loop(s->role))
+            continue;
+        struct log_call *c = MR_VEC_ADD(&l->call);
+        if (!c)
+            return -ENOMEM;
+        *c = (struct log_call){s->start, s->end, NO_INDEX};
+    }
+    if (l->call.n)
+        qsort(l->call.item, l->call.n, sizeof(*l->call.item), call_order);
+    bool joins = false;
+    for (size_t i = 0; i < l->call.n; i++) {
+        const struct log_call *c = &l->call.item[i];
+        bool log = c->file != NO_INDEX && l->j->file.item[c->file].log;
+        struct mr_interval *last = out->n ? &out->item[out->n - 1] : NULL;
+        if (log && joins && last && c->start <= last->end + JOIN_NS) {
+            last->end = MR_MAX(last->end, c->end);
+        } else if (log) {
+            if (out->n == out->cap && mr_intervals_grow(out) < 0)
+                return -ENOMEM;
+            out->item[out->n++] = (struct mr_interval){c->start, c->end};
+        }
+        joins = log;
+    }
+    return 0;
+}
+
+static int rank_logs(struct explain_job *j, uint32_t rank, struct mr_error *err)
+{
+    struct explain_rank *r = &j->rank[rank];
+    struct logs l = {.j = j, .r = r, .lane = r->consumer != NO_INDEX ? r->consumer : mr_explain_trainer_of(j, r)};
+    l.span = r->span;
+    if (l.lane == NO_INDEX || !find_window(&l))
+        return 0;
+    l.use = calloc(j->file.n + 1, sizeof(*l.use));
+    int rc = l.use ? read_calls(&l, err) : mr_error_set(err, -ENOMEM, "cannot explain the trace");
+    for (uint32_t f = 0; f < j->file.n && !rc; f++)
+        j->file.item[f].log |= is_log(&l, f);
+    if (!rc && paint_logs(&l, &r->log))
+        rc = mr_error_set(err, -ENOMEM, "cannot explain the trace");
+    free(l.call.item);
+    free(l.use);
+    return rc;
+}
+
+int mr_explain_find_logs(struct explain_job *j, struct mr_error *err)
+{
+    int rc = 0;
+    for (uint32_t r = 0; r < j->ranks && !rc && !j->run; r++)
+        rc = rank_logs(j, r, err);
+    return rc;
+}
