@@ -85,6 +85,7 @@ static void job_done(struct explain_job *j)
     free(j->make.item);
     free(j->wait.item);
     free(j->ask.item);
+    free(j->helper.item);
     if (j->x->step_memory != j->step.item)
         free(j->step.item);
     free(j->checkpoint.item);

@@ -357,7 +357,9 @@ static int take_call(struct explain_job *j, struct explain_worker *w, struct exp
         count_call(j, w, l, wait, file, b, i);
     if (l->rank != NO_INDEX)
         rc = list_call(l, wait, start, end);
-    if (!rc && (l->makes || l->asks))
+    bool helps = l->asks && !l->makes && !l->consumer,
+         writes = j->call_kind[b->c.call[i]] == MR_EV_WRITE || j->call_kind[b->c.call[i]] == MR_EV_FSYNC;
+    if (!rc && (l->makes || l->asks) && !(helps && writes && stores))
         rc = mr_explain_piece(j, l, start, end, cause_of(wait), stores ? file : NO_INDEX,
                               j->call_kind[b->c.call[i]] == MR_EV_READ && stores && result > 0 ? (uint64_t)result : 0);
     return rc ? -ENOMEM : 0;

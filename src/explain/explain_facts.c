@@ -229,6 +229,16 @@ static uint32_t *served_waits(const struct explain_job *j)
     return of;
 }
 
+/* Of the time of a make in no call and no span: the share on a CPU. 1 where nobody measured. */
+static double rest_cpu(const struct explain_make *m, double rest)
+{
+    if (m->cpu_ns == UNKNOWN || !(rest > 0))
+        return 1;
+    uint64_t busy = m->cause[MR_STALL_PAGE_CACHE] + m->cause[MR_STALL_METADATA] + m->cause[MR_STALL_DECODE] +
+                    m->cause[MR_STALL_TRANSFORM] + m->cause[MR_STALL_QUEUE];
+    return fmin(1, (double)explain_span_ns(busy, m->cpu_ns) / rest);
+}
+
 /* Of our own loader a batch is made by several threads: how long one takes is all of their time together. */
 static int make_facts(struct explain_job *j)
 {
@@ -255,6 +265,13 @@ static int make_facts(struct explain_job *j)
         f->persistent |= i && m->lane == m[-1].lane && !j->lane[m->lane].consumer && !m->own && m->epoch != UNKNOWN &&
                          m[-1].epoch != UNKNOWN && m->epoch != m[-1].epoch;
         load[(size_t)makes++] = (double)dur / 1e9;
+        double spans = (double)(m->cause[MR_STALL_DECODE] + m->cause[MR_STALL_TRANSFORM] + m->cause[MR_STALL_QUEUE]);
+        double slept = m->own ? 0
+                              : (double)m->cause[MR_STALL_WORKER] + (1 - rest_cpu(m, rest)) * rest +
+                                    mr_explain_span_sleep(m) * spans;
+        double helped = j->helped.asleep > 0 ? slept * j->helped.reads / j->helped.asleep : 0;
+        read += helped;
+        decode -= helped;
         read += (double)(m->cause[MR_STALL_STORAGE] + m->cause[MR_STALL_PAGE_CACHE] + m->cause[MR_STALL_METADATA] +
                          m->cause[MR_STALL_NETWORK]) +
                 faults;

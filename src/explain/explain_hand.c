@@ -56,6 +56,7 @@ struct act {
 /* A train span. */
 struct train {
     uint64_t start, end, awake, optimizer; /* awake: since the one before; UNKNOWN */
+    uint64_t threads;                      /* CPU time of other threads since the one before */
     uint64_t delay;                        /* of it: ready to run, and others had the CPUs */
     uint64_t forward;                      /* when the forward pass before it began; UNKNOWN */
     bool steps, device;                    /* of an optimiser; a device may be waited for */
@@ -123,6 +124,7 @@ static int list_train(struct hand *h)
         *t = (struct train){.start = s->start,
                             .end = s->end,
                             .awake = s->arg[KEY_AWAKE],
+                            .threads = s->arg[KEY_THREADS] != UNKNOWN ? s->arg[KEY_THREADS] : 0,
                             .delay = s->arg[KEY_DELAY] != UNKNOWN ? s->arg[KEY_DELAY] : 0,
                             .optimizer = s->arg[KEY_OPTIMIZER],
                             .forward = s->arg[KEY_FORWARD] <= s->start ? s->start - s->arg[KEY_FORWARD] : UNKNOWN,
@@ -518,6 +520,8 @@ static int do_gap(struct hand *h, size_t i, uint64_t from)
         struct explain_wait *w = &h->j->wait.item[h->j->wait.n - 1];
         if (len)
             w->own_delay = (uint64_t)((double)t->delay * (double)wait / (double)len);
+        if (len)
+            w->threads = (uint64_t)((double)t->threads * (double)wait / (double)len);
         bool begins = (!k && !inside) || p->evaluates || (k && p[-1].evaluates);
         if (begins && !begin_step(h, p->start, p->evaluates))
             return -ENOMEM;
@@ -600,6 +604,7 @@ static int make_batches(struct hand *h)
                                    .batch = w->batch,
                                    .loader = UNKNOWN,
                                    .cpu_ns = w->own_cpu,
+                                   .threads_ns = w->threads,
                                    .delay_ns = w->own_cpu != UNKNOWN ? w->own_delay : 0,
                                    .worker = NO_INDEX,
                                    .lane = h->lane};

@@ -12,6 +12,7 @@
  *   stall_pieces.c     of one thread: what its time went to, piece by piece
  *   explain_calls.c    of one thread: sums, sizes, files, pictures
  *   explain_unions.c   unions over the threads of a rank
+ *   stall_helpers.c    threads and processes that work while the maker of a batch sleeps
  *   stall_cause.c      why each wait took as long as it did
  *   explain_culprits.c who made whom wait
  *   explain_files.c, explain_facts.c, explain_batches.c, explain_ranks.c, explain_trust.c   what is left of the struct
@@ -50,6 +51,7 @@
     X(BYTES, "bytes")                                                                                                  \
     X(CPU, "cpu_ns")                                                                                                   \
     X(DELAY, "delay_ns")                                                                                               \
+    X(THREADS, "threads_ns")                                                                                           \
     X(BETWEEN, "between_ns")                                                                                           \
     X(AWAKE, "awake_ns")                                                                                               \
     X(OPTIMIZER, "optimizer")                                                                                          \
@@ -90,6 +92,7 @@ struct explain_make {
     uint64_t epoch, batch, loader;        /* UNKNOWN */
     uint64_t cpu_ns;                      /* on a CPU, or ready to run without one; UNKNOWN */
     uint64_t delay_ns;                    /* of cpu_ns: without one */
+    uint64_t threads_ns;                  /* CPU time of other threads of the process */
     uint64_t bytes;                       /* read for it; second pass */
     uint64_t faults;                      /* on pages that had to be read from a disk */
     uint64_t cause[MR_STALL_CAUSE_COUNT]; /* pieces; second pass */
@@ -115,6 +118,7 @@ struct explain_wait {
     uint64_t idle;                   /* of the accelerator; UNKNOWN */
     uint64_t cpu;                    /* time that the process spent on CPUs meanwhile; UNKNOWN */
     uint64_t between;                /* other threads' since the wait before; UNKNOWN */
+    uint64_t threads;                /* without a loader: CPU time of other threads of the process */
     uint64_t own_delay;              /* of own_cpu: ready to run, and others had the CPUs */
     uint64_t own_cpu;                /* without a loader: on a CPU, or ready to run; UNKNOWN */
     uint32_t rank, lane, step, make; /* step: index, NO_INDEX: none; make: of the part that was ready last */
@@ -161,7 +165,7 @@ struct explain_lane {
     uint64_t first_ns, last_ns;
     uint32_t make, makes, ask, asks; /* its parts of job.make and job.ask, by start */
     uint32_t save, saves;            /* its part of job.checkpoint, by start */
-    bool consumer;
+    bool consumer, serves_all;       /* serves_all: a helper of a process in which nobody makes batches */
     /* second pass */
     uint32_t make_at, ask_at, save_at;
     struct mr_interval *covered; /* the last pieces, disjoint, by start */
@@ -281,10 +285,14 @@ struct explain_job {
     uint8_t call_kind[MR_CALL_COUNT], call_layer[MR_CALL_COUNT];
     uint64_t slow_from, slow_to; /* window of the step that the page shows thread by thread; to 0: none */
     uint32_t slow_rank, slow_step;
-    uint8_t blind;  /* enum mr_blind */
-    bool unmatched; /* batches of waits have no numbers: matched by order */
-    bool summed;    /* causes of some waits are from sums over readers */
-    struct {        /* of waits whose causes are from what all threads did meanwhile, in ns and in sum: the waits, CPU
+    uint8_t blind;           /* enum mr_blind */
+    bool unmatched;          /* batches of waits have no numbers: matched by order */
+    bool summed;             /* causes of some waits are from sums over readers */
+    MR_VEC(uint32_t) helper; /* lanes: stall_helpers.c */
+    struct {                 /* ns: makers asleep in waits; of it, what helpers read meanwhile */
+        double asleep, reads;
+    } helped;
+    struct { /* of waits whose causes are from what all threads did meanwhile, in ns and in sum: the waits, CPU
                        time in them and between them, calls in them */
         double waits, cpu, between, io;
         size_t n, told; /* told: those that say what happened since the wait before */
@@ -329,6 +337,13 @@ int mr_explain_find_logs(struct explain_job *j, struct mr_error *err);
 int mr_explain_match(struct explain_job *j);
 /* After the steps are known: what the second pass is to find out. */
 int mr_explain_ask(struct explain_job *j);
+
+/* ---- stall_helpers.c ---- */
+int mr_explain_find_helpers(struct explain_job *j);
+double mr_explain_span_sleep(const struct explain_make *m);
+bool mr_explain_helps(const struct explain_lane *helper, const struct explain_lane *l);
+void mr_explain_follow_helpers(struct explain_job *j, const uint64_t beside[MR_STALL_CAUSE_COUNT], uint64_t cpu,
+                               unsigned from, uint64_t cause[MR_STALL_CAUSE_COUNT]);
 
 /* ---- explain_steps.c, explain_own.c ---- */
 int mr_explain_find_steps(struct explain_job *j);

@@ -31,6 +31,8 @@
 struct blame {
     uint64_t cause[MR_STALL_CAUSE_COUNT];
     uint64_t beside[MR_STALL_CAUSE_COUNT]; /* what other threads did, summed */
+    uint64_t asleep[MR_STALL_CAUSE_COUNT]; /* of cause: in spans that should be work */
+    uint64_t threads;                      /* CPU time of other threads of the maker's process */
     uint64_t held;                         /* by the worker: its own part and earlier batches */
     uint64_t early;                        /* of that: before the wait, in place of passing the batch on */
     uint64_t behind, longest;
@@ -40,6 +42,8 @@ struct blame {
 /* Causes of which a thread does the work on a CPU. */
 static const uint8_t on_cpu[] = {MR_STALL_PAGE_CACHE, MR_STALL_METADATA, MR_STALL_DECODE, MR_STALL_TRANSFORM,
                                  MR_STALL_QUEUE};
+
+static const uint8_t in_spans[] = {MR_STALL_DECODE, MR_STALL_TRANSFORM, MR_STALL_QUEUE};
 
 static uint64_t sum_of(const uint64_t cause[MR_STALL_CAUSE_COUNT])
 {
@@ -114,6 +118,12 @@ static void blame_ask(const struct explain_job *j, const struct explain_ask *a, 
     if (a->make != NO_INDEX) {
         uint64_t part[MR_STALL_CAUSE_COUNT];
         memcpy(part, a->cause, sizeof part);
+        const struct explain_make *m = &j->make.item[a->make];
+        if (m->end > m->start)
+            b->threads += (uint64_t)((double)m->threads_ns * (double)len / (double)(m->end - m->start));
+        double sleeps = mr_explain_span_sleep(m);
+        for (unsigned i = 0; i < MR_ARRAY_LEN(in_spans); i++)
+            b->asleep[in_spans[i]] += (uint64_t)(sleeps * (double)part[in_spans[i]]);
         split_rest(&j->make.item[a->make], rest, part);
         move_delay(&j->make.item[a->make], part);
         for (unsigned c = 0; c < MR_STALL_CAUSE_COUNT; c++)
@@ -286,12 +296,29 @@ static void blame_beside(struct explain_job *j, const struct explain_wait *w, st
     b->cause[io > w->cpu ? MR_STALL_STORAGE : MR_STALL_DECODE] += explain_span_ns(given, len);
 }
 
+/* Helpers also explain sleep inside spans that should be work, and nothing else does. */
+static void follow_helpers(struct explain_job *j, struct blame *b)
+{
+    mr_explain_follow_helpers(j, b->beside, b->threads, MR_STALL_WORKER, b->cause);
+    for (unsigned i = 0; i < MR_ARRAY_LEN(in_spans); i++) {
+        uint64_t part[MR_STALL_CAUSE_COUNT] = {0}, asleep = MR_MIN(b->asleep[in_spans[i]], b->cause[in_spans[i]]);
+        part[in_spans[i]] = asleep;
+        mr_explain_follow_helpers(j, b->beside, b->threads, in_spans[i], part);
+        b->cause[in_spans[i]] -= asleep;
+        for (unsigned c = 0; c < MR_STALL_CAUSE_COUNT; c++)
+            b->cause[c] += part[c];
+    }
+}
+
 static void blame_wait(struct explain_job *j, const uint32_t *of_make, const struct explain_wait *w, struct blame *b)
 {
+    if (w->make != NO_INDEX || (w->cpu == UNKNOWN && !w->taken))
+        follow_helpers(j, b);
     if (w->make == NO_INDEX) {
         if (w->taken) { /* in a pipe or a queue: what for, nobody knows */
             b->cause[MR_STALL_UNKNOWN] += b->cause[MR_STALL_WORKER];
             b->cause[MR_STALL_WORKER] = 0;
+            mr_explain_follow_helpers(j, b->beside, w->threads, MR_STALL_UNKNOWN, b->cause);
         }
         if (w->ready != UNKNOWN && (j->run || w->sums.readers != UNKNOWN)) {
             memset(b->cause, 0, sizeof b->cause); /* what the consumer's thread did is not what it waited for */

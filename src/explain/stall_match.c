@@ -248,6 +248,24 @@ static uint64_t ask_from(const struct explain_wait *w, const struct explain_make
     return MR_MAX(explain_span_ns(tail, w->start), MR_MIN(asked, w->start));
 }
 
+/* What helpers of a thread did in the part of a wait that the question is about. */
+static int ask_helpers(struct explain_job *j, uint32_t wait, uint32_t lane, uint64_t start, uint64_t end)
+{
+    const struct explain_wait *w = &j->wait.item[wait];
+    int rc = 0;
+    start = MR_MAX(start, w->start);
+    end = MR_MIN(end, w->end);
+    for (size_t i = 0; i < j->helper.n && !rc && j->ask.n < BESIDE_MOST && start < end; i++) {
+        const struct explain_lane *l = &j->lane[j->helper.item[i]];
+        if (!mr_explain_helps(l, &j->lane[lane]) || l->first_ns >= end || l->last_ns <= start)
+            continue;
+        rc = add_ask(j, wait, j->helper.item[i], NO_INDEX, start, end, false);
+        if (!rc)
+            j->ask.item[j->ask.n - 1].beside = true;
+    }
+    return rc;
+}
+
 /* A pipeline that does not tell who makes what, but how much the process computed: what did its threads read? */
 static int ask_beside(struct explain_job *j, uint32_t wait)
 {
@@ -270,12 +288,16 @@ static int ask_of(struct explain_job *j, uint32_t wait, uint64_t *asked)
     const struct explain_wait *w = &j->wait.item[wait];
     if (w->make == NO_INDEX) {
         int rc = add_ask(j, wait, w->lane, NO_INDEX, w->start, w->end, false); /* perhaps the consumer reads itself */
+        if (!rc && w->cpu == UNKNOWN && !j->run && w->sums.readers == UNKNOWN)
+            return ask_helpers(j, wait, w->lane, w->start, w->end);
         return rc || w->cpu == UNKNOWN ? rc : ask_beside(j, wait);
     }
     const struct explain_make *m = &j->make.item[w->make];
     const struct explain_lane *l = &j->lane[m->lane];
     uint64_t from = m->lane == w->lane ? w->start : ask_from(w, m, asked[m->lane]);
     int rc = add_ask(j, wait, m->lane, w->make, MR_MAX(m->start, from), MR_MIN(m->end, w->end), false);
+    if (!rc && !m->own)
+        rc = ask_helpers(j, wait, m->lane, from, m->end);
     for (uint32_t k = w->make; !rc && m->lane != w->lane && k-- > l->make && j->make.item[k].end > from;)
         rc = add_ask(j, wait, m->lane, k, MR_MAX(j->make.item[k].start, from),
                      MR_MIN(MR_MIN(j->make.item[k].end, m->start), w->end), true);
@@ -293,6 +315,8 @@ static int ask_order(const void *a, const void *b)
 
 int mr_explain_ask(struct explain_job *j)
 {
+    if (mr_explain_find_helpers(j))
+        return -ENOMEM;
     match_by_time(j);                                       /* gaps between compute are waits only now */
     uint64_t *asked = calloc(j->lanes + 1, sizeof(*asked)); /* by thread: until when */
     int rc = asked ? 0 : -ENOMEM;

@@ -420,6 +420,26 @@ static void a_teacher_is_no_evaluation(void **state)
     mr_explanation_free(x);
 }
 
+/* A thread of the program's own reads ahead and hands over by a queue: what it reads is what is waited for. */
+static void a_producer_behind_a_queue_is_followed(void **state)
+{
+    struct world w;
+    (void)state;
+    open_world(&w);
+    for (unsigned i = 0; i < STEPS; i++) {
+        put_call(&w, 1, MR_EV_READ, "/data/train.bin", w.now - 5 * MS, w.now + 30 * MS, 1 << 20);
+        region(&w, "queue", "Queue.get", 30 * MS, true);
+        compute(&w, 5 * MS);
+        backward(&w, 10 * MS);
+        step(&w);
+    }
+    struct mr_explanation *x = explain(&w);
+    assert_stall(x, STEPS * 30 * MS);
+    assert_true(part(x, MR_STALL_STORAGE) > 0.95);
+    assert_int_equal(x->verdict.cause, MR_STALL_STORAGE);
+    mr_explanation_free(x);
+}
+
 /* ---- the loop's own files ---- */
 
 static void logs_and_settings_are_no_data(void **state)
@@ -661,6 +681,7 @@ int main(void)
         cmocka_unit_test(evaluation_has_steps_of_its_own),
         cmocka_unit_test(evaluation_is_known_by_calls_of_the_model),
         cmocka_unit_test(a_teacher_is_no_evaluation),
+        cmocka_unit_test(a_producer_behind_a_queue_is_followed),
         cmocka_unit_test(logs_and_settings_are_no_data),
         cmocka_unit_test(memory_is_healthy_only_if_the_thread_was_awake),
         cmocka_unit_test(what_a_pool_makes_is_followed_by_its_tasks),

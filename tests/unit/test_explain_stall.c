@@ -525,6 +525,42 @@ static void of_compiled_waits_the_pipeline_tells_what_is_ahead(void **state)
     }
 }
 
+/* While the worker sleeps, in no call or in its collate function, what other threads of its process read is the cause,
+ * as far as it covers the sleep; what they write is not. */
+static void helpers_are_followed_while_the_worker_sleeps(void **state)
+{
+    (void)state;
+    for (unsigned k = 0; k < 4; k++) { /* much and little reading; in a span; only writes */
+        struct world w;
+        open_world(&w, 1, 2);
+        uint32_t collate = mr_mrt_sink_site(w.sink, "data_loader", "collate");
+        uint64_t t = 10 * MS;
+        for (uint64_t b = 0; b < STEPS; b++, t += 1000 * MS) {
+            for (uint32_t helper = 2; helper < 4 && k != 3; helper++)
+                put_read(&w, helper, t + 10 * MS, t + (k == 1 ? 110 : 410) * MS, 100 << 20);
+            if (k == 3)
+                w.events->emit(w.events, &(struct mr_event){.kind = MR_EV_WRITE,
+                                                            .tid = 2,
+                                                            .start_ns = t,
+                                                            .dur_ns = 500 * MS,
+                                                            .path_id = w.file,
+                                                            .result = 100 << 20});
+            if (k == 2)
+                span(&w, collate, 1, t, t + 500 * MS, NULL, 0);
+            put_fetch(&w, b, 1, t, t + 500 * MS, 5 * MS);
+            put_wait(&w, b, t, t + 500 * MS);
+        }
+        struct mr_explanation *x = explain(&w);
+        check_sums(x);
+        double storage = part(x, MR_STALL_STORAGE), rest = part(x, MR_STALL_WORKER);
+        assert_true(k == 1 ? storage > 0.35 && storage < 0.45 : k == 3 ? storage < 0.01 : storage > 0.95);
+        assert_true(k == 1 ? rest > 0.5 : k == 3 ? rest > 0.95 : rest < 0.05);
+        assert_int_equal(x->verdict.cause, k % 2 ? MR_STALL_WORKER : MR_STALL_STORAGE);
+        assert_true(k % 2 || x->facts.batch_read_s > x->facts.batch_decode_s);
+        mr_explanation_free(x);
+    }
+}
+
 /* Decoding that other programs keep off the CPU waits for one; the same time asleep is the worker's. */
 static void waiting_for_a_cpu_is_a_cause_of_its_own(void **state)
 {
@@ -660,6 +696,7 @@ int main(void)
         cmocka_unit_test(checkpoints_of_different_steps_stay_apart),
         cmocka_unit_test(of_silent_pipelines_threads_beside_the_waits_tell),
         cmocka_unit_test(of_compiled_waits_the_pipeline_tells_what_is_ahead),
+        cmocka_unit_test(helpers_are_followed_while_the_worker_sleeps),
         cmocka_unit_test(waiting_for_a_cpu_is_a_cause_of_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

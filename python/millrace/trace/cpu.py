@@ -11,7 +11,7 @@ follows work during which the thread was off the CPU for a good part, and not ab
 """
 
 import threading
-from time import perf_counter_ns, thread_time_ns
+from time import perf_counter_ns, process_time_ns, thread_time_ns
 
 from . import _trace
 
@@ -25,17 +25,26 @@ _here = threading.local()  # asks: the work before was long, and a good part of 
 
 def begin():
     """The clocks at the beginning of a span, for end()."""
-    return perf_counter_ns(), thread_time_ns(), _delay() if getattr(_here, "asks", True) else None, _faults()
+    asks = getattr(_here, "asks", True)
+    return (
+        perf_counter_ns(),
+        thread_time_ns(),
+        _delay() if asks else None,
+        _faults(),
+        process_time_ns() if asks else None,
+    )
 
 
 def end(begun, args):
     """Adds to the arguments of a span, and returns them."""
-    wall, cpu, delay, faults = begun
+    wall, cpu, delay, faults, process = begun
     wall, cpu = perf_counter_ns() - wall, thread_time_ns() - cpu
     args["cpu_ns"] = cpu
     off = wall - cpu > OFF * wall
     if off and delay is not None:
         args["delay_ns"] = max(_delay() - delay, 0)
+    if off and process is not None and wall >= LONG_NS:
+        args["threads_ns"] = max(process_time_ns() - process - cpu, 0)  # what others computed while it slept
     if off and _faults() > faults:
         args["major_faults"] = _faults() - faults
     _here.asks = off and wall >= LONG_NS

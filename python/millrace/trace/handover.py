@@ -25,7 +25,7 @@ import itertools
 import os
 import sys
 import threading
-from time import perf_counter_ns, thread_time_ns
+from time import perf_counter_ns, process_time_ns, thread_time_ns
 
 from . import _trace, accelerator, cpu, now, span
 
@@ -124,6 +124,7 @@ def train_begins():
     if wall - busy > cpu.OFF * wall:
         said["delay_ns"] = max(_delay() - since[2], 0)
         busy += said["delay_ns"]
+        said["threads_ns"] = max(process_time_ns() - since[3] - (thread_time_ns() - since[1]), 0)
     return begin, dict(said, awake_ns=min(busy, wall))
 
 
@@ -139,7 +140,7 @@ def train_ends(label, begin, said, optimizer=None):
         _here.since = ()
     else:
         _here.idle = accelerator.begin()
-        _here.since = perf_counter_ns(), thread_time_ns(), _delay()
+        _here.since = perf_counter_ns(), thread_time_ns(), _delay(), process_time_ns()
 
 
 def _number(optimizer):
