@@ -158,11 +158,31 @@ static const char *headline(struct mr_advice *a, double share, double seconds)
     }
 }
 
+/* Waiting for a server: its answers, or the bytes behind them. */
+static const char *why_network(struct mr_advice *a, double network)
+{
+    const struct mr_explain_facts *f = a->f;
+    const char *took = mr_say(a, "Waiting for the network%s%s took longest: %s of the %s waited", f->peer ? ", " : "",
+                              f->peer ? f->peer : "", mr_say_s(a, network), mr_say_s(a, a->waited_s));
+    if (!mr_known(f->net_answer_s) || !(f->net_requests > 0))
+        return mr_say(a, "%s.", took);
+    if (f->net_answer_s > f->net_transfer_s)
+        return mr_say(a,
+                      "%s, most of it until the first bytes of an answer (%s each, %s requests): the server or a "
+                      "rate limit, not bandwidth.",
+                      took, mr_say_s(a, f->net_answer_s / f->net_requests), mr_say_count(a, f->net_requests));
+    return mr_say(a, "%s, most of it for transfer: %s per connection.", took,
+                  mr_say_rate(a, f->net_bytes / f->net_transfer_s));
+}
+
 /* V3 */
 static const char *why_reads(struct mr_advice *a)
 {
     const struct mr_explain_facts *f = a->f;
     double limit = mr_storage_limit(a), meta = mr_stall_s(a, MR_STALL_METADATA);
+    double network = mr_stall_s(a, MR_STALL_NETWORK);
+    if (network > 0.5 * a->read_s)
+        return why_network(a, network);
     /* Reads that no call shows (io_uring, an emulated device) do not count as busy. */
     bool busy = mr_known(f->storage_busy) && f->storage_busy * a->run_s > 0.5 * a->read_s;
     if (mr_storage_is_limit(a) && limit >= f->demand_bytes_per_s)

@@ -1,7 +1,7 @@
 /* What a descriptor is, told from the name that the trace has for it. Whether a call waited for storage depends on
  * this, not on the name of the call: a read of a pipe waits for another process.
  *
- * Names are those of the tracer and of the kernel (/proc/self/fd): a path, "pipe:[N]", "socket:[local N]" (also TCP to
+ * Names are those of the tracer and of the kernel (/proc/self/fd): a path, "pipe:[N]", "socket:[local N]" (older traces: also TCP to
  * this machine), "socket:[inet ADDRESS:PORT]", "anon_inode:[eventfd]", "/memfd:NAME (deleted)". A plain "socket:[N]" is
  * one whose other end was not asked for: it counts as local.
  *

@@ -302,6 +302,10 @@ struct mr_explain_facts {
     double opened_bytes;               /* sizes of data files that were opened and hardly read by calls */
     double checkpoint_bytes_per_s;     /* while saving, of one rank */
     double fast_write_bytes_per_s;     /* of a faster tier with room, of one rank; NAN: none known */
+    const char *peer;                  /* HOST:PORT that makers of batches waited for most; NULL: none */
+    double net_answer_s, net_transfer_s, net_bytes,
+        net_requests;      /* of all peers: to the first bytes of an answer, behind
+                                                                     them; summed over threads */
     double from[4];        /* with tiers: share of the samples from memory, SSD, peers, the source; NAN without */
     double source_bytes;   /* with tiers: read from the data set's files by all nodes */
     double source_reread;  /* the same over its distinct bytes */

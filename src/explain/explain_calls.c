@@ -21,6 +21,7 @@
 #define SMALL_READ 65536u
 #define ACCESS_POINTS 8192u
 #define SIZES_KEPT 4096u
+#define POLL_NEAR 500000u /* ns: Python's event loop takes that long from epoll_wait to recv */
 
 static bool at_memory_speed(uint64_t dur, int64_t result)
 {
@@ -336,6 +337,33 @@ static int list_call(struct explain_lane *l, unsigned wait, uint64_t start, uint
     return 0;
 }
 
+/* A wait for any of several descriptors (epoll): what the thread reads right behind it is what it waited for. */
+static int settle_poll(struct explain_job *j, struct explain_lane *l, uint64_t start, unsigned wait)
+{
+    bool network = wait == MR_WAIT_NETWORK && start <= l->poll_to + POLL_NEAR;
+    uint64_t to = l->poll_to;
+    l->poll_to = 0;
+    return !to ? 0
+               : mr_explain_piece(j, l, l->poll_from, to, network ? MR_STALL_NETWORK : MR_STALL_WORKER, NO_INDEX, 0);
+}
+
+/* Of makers and the threads of their processes: a server in the trace would count everything twice.
+ * Time to the first bytes behind a request is the server's (its work, a rate limit, the way there and back); what
+ * follows is transfer. */
+static void count_network(struct explain_tally *t, struct explain_lane *l, unsigned kind, uint64_t dur, int64_t result)
+{
+    if (kind == MR_EV_WRITE) {
+        t->net_requests += !l->net_asked && result > 0;
+        l->net_asked |= result > 0;
+    } else if (kind == MR_EV_READ && result >= 0) {
+        *(l->net_asked ? &t->net_answer_ns : &t->net_transfer_ns) += dur;
+        t->net_bytes += (uint64_t)result;
+        l->net_asked = false;
+    } else {
+        t->net_answer_ns += dur; /* connecting, waiting until it is readable */
+    }
+}
+
 static int take_call(struct explain_job *j, struct explain_worker *w, struct explain_lane *l,
                      const struct mr_event_batch *b, uint32_t i, uint32_t file)
 {
@@ -357,8 +385,19 @@ static int take_call(struct explain_job *j, struct explain_worker *w, struct exp
         count_call(j, w, l, wait, file, b, i);
     if (l->rank != NO_INDEX)
         rc = list_call(l, wait, start, end);
+    if (wait == MR_WAIT_NETWORK && file != NO_INDEX && (l->makes || l->asks) && !l->serves_all)
+        count_network(&w->file[file], l, j->call_kind[b->c.call[i]],
+                      end - start + (l->poll_to && start <= l->poll_to + POLL_NEAR ? l->poll_to - l->poll_from : 0),
+                      result);
     bool helps = l->asks && !l->makes && !l->consumer,
          writes = j->call_kind[b->c.call[i]] == MR_EV_WRITE || j->call_kind[b->c.call[i]] == MR_EV_FSYNC;
+    if (!rc && l->poll_to && start >= l->poll_from && wait != MR_WAIT_METADATA)
+        rc = settle_poll(j, l, start, wait);
+    if (!rc && (l->makes || l->asks) && j->call_kind[b->c.call[i]] == MR_EV_WAIT && fd == MR_FD_EVENT) {
+        l->poll_from = start;
+        l->poll_to = end;
+        return 0;
+    }
     if (!rc && (l->makes || l->asks) && !(helps && writes && stores))
         rc = mr_explain_piece(j, l, start, end, cause_of(wait), stores ? file : NO_INDEX,
                               j->call_kind[b->c.call[i]] == MR_EV_READ && stores && result > 0 ? (uint64_t)result : 0);

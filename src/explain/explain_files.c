@@ -30,6 +30,10 @@ static void add_tally(struct explain_tally *to, const struct explain_tally *from
     to->same_size += from->same_size;
     to->ranks |= from->ranks;
     to->maps += from->maps;
+    to->net_answer_ns += from->net_answer_ns;
+    to->net_transfer_ns += from->net_transfer_ns;
+    to->net_bytes += from->net_bytes;
+    to->net_requests += from->net_requests;
     to->faulted += from->faulted;
     to->for_batch |= from->for_batch;
     to->for_checkpoint |= from->for_checkpoint;
@@ -333,14 +337,43 @@ static void file_facts(struct explain_job *j, const struct explain_tally *tally)
     f->opens_per_sample = (double)opens; /* divided when the samples are known */
 }
 
+/* Who answers most, by "socket:[inet ADDRESS:PORT]", and what the waits for it were for. */
+static void network_facts(struct explain_job *j, const struct explain_tally *tally)
+{
+    static const char stem[] = "socket:[inet ";
+    struct mr_explain_facts *f = &j->x->facts;
+    uint64_t most = 0, answer = 0, transfer = 0, bytes = 0, requests = 0;
+    for (uint32_t i = 0; i < j->file.n; i++) {
+        const struct explain_tally *t = &tally[i];
+        const struct explain_file *file = &j->file.item[i];
+        uint64_t all = t->net_answer_ns + t->net_transfer_ns;
+        answer += t->net_answer_ns;
+        transfer += t->net_transfer_ns;
+        bytes += t->net_bytes;
+        requests += t->net_requests;
+        if (all <= most || file->len <= sizeof stem || memcmp(file->path, stem, sizeof stem - 1))
+            continue;
+        most = all;
+        f->peer = mr_explain_clean_name(&j->x->arena, file->path + sizeof stem - 1, file->len - sizeof stem);
+    }
+    if (!most)
+        return;
+    f->net_answer_s = (double)answer / 1e9;
+    f->net_transfer_s = (double)transfer / 1e9;
+    f->net_bytes = (double)bytes;
+    f->net_requests = (double)requests;
+}
+
 int mr_explain_finish_files(struct explain_job *j)
 {
     struct explain_tally *all = j->worker[0].file;
     for (unsigned w = 1; w < j->workers; w++)
         for (size_t f = 0; f < j->file.n; f++)
-            if (j->worker[w].file[f].calls)
+            if (j->worker[w].file[f].calls || j->worker[w].file[f].net_answer_ns ||
+                j->worker[w].file[f].net_transfer_ns)
                 add_tally(&all[f], &j->worker[w].file[f]);
     file_facts(j, all);
+    network_facts(j, all);
     mr_explain_disk(j, all);
     uint64_t read = 0, unique = 0;
     for (size_t f = 0; f < j->file.n; f++) {

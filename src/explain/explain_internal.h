@@ -168,6 +168,8 @@ struct explain_lane {
     bool consumer, serves_all;       /* serves_all: a helper of a process in which nobody makes batches */
     /* second pass */
     uint32_t make_at, ask_at, save_at;
+    bool net_asked;              /* it has sent something on a socket and got nothing back yet */
+    uint64_t poll_from, poll_to; /* waited for any of several descriptors: for that of the next call; to 0: none */
     struct mr_interval *covered; /* the last pieces, disjoint, by start */
     uint32_t n_covered;
     uint64_t floor; /* what lies before is forgotten */
@@ -191,7 +193,8 @@ struct explain_file {
 struct explain_tally {
     uint64_t read_bytes, written_bytes, reads, writes, opens, calls, dur_ns, end;
     uint64_t small_reads, consecutive, sequential, streamed, strided, same_size;
-    uint64_t ranks;         /* bits, by rank modulo 64 */
+    uint64_t ranks;                                                   /* bits, by rank modulo 64 */
+    uint64_t net_answer_ns, net_transfer_ns, net_bytes, net_requests; /* sockets: explain_calls.c */
     uint64_t maps, faulted; /* into memory; bytes of read_bytes that page faults tell of */
     bool for_batch, for_checkpoint;
 };

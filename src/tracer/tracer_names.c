@@ -482,14 +482,6 @@ static size_t put_address(char *to, const union mr_address *a)
     return n + mr_decimal(to + n, mr_net16(a->v6.sin6_port));
 }
 
-static bool is_loopback(const union mr_address *a)
-{
-    static const uint8_t one[16] = {[15] = 1}, mapped[13] = {[10] = 255, 255, 127};
-    if (a->any.sa_family == AF_INET)
-        return *(const uint8_t *)&a->v4.sin_addr == 127;
-    return !memcmp(&a->v6.sin6_addr, one, 16) || !memcmp(&a->v6.sin6_addr, mapped, 13);
-}
-
 /* "socket:[N]" becomes "socket:[local N]" or "socket:[inet ADDRESS:PORT]", of the other end, or of this one if there is
  * none yet. What is neither is local to this machine as well: netlink, AF_ALG. */
 static size_t name_socket(int fd, char *name, size_t len)
@@ -507,7 +499,7 @@ static size_t name_socket(int fd, char *name, size_t len)
         if (mr_sys3(SYS_getpeername, fd, &peer, &bytes) == 0 && peer.any.sa_family == a.any.sa_family)
             a = peer;
     }
-    const bool local = !inet || is_loopback(&a);
+    const bool local = !inet;
     size_t stem = sizeof("socket:[") - 1;
     const char *word = local ? "local " : "inet ";
     size_t more = strlen(word);

@@ -525,6 +525,45 @@ static void of_compiled_waits_the_pipeline_tells_what_is_ahead(void **state)
     }
 }
 
+static void put_socket(struct world *w, enum mr_event_kind kind, uint32_t tid, uint64_t start, uint64_t end,
+                       int64_t bytes)
+{
+    w->events->emit(w->events, &(struct mr_event){.kind = kind,
+                                                  .tid = tid,
+                                                  .start_ns = start,
+                                                  .dur_ns = end - start,
+                                                  .path_id = w->events->intern(w->events, "socket:[inet 127.0.0.1:80]"),
+                                                  .result = bytes});
+}
+
+/* TCP is network on the loopback, too; the time to the first bytes of an answer is the server's. */
+static void waiting_for_a_server_is_network(void **state)
+{
+    (void)state;
+    for (unsigned slow = 0; slow < 2; slow++) {
+        struct world w;
+        open_world(&w, 1, 2);
+        uint64_t t = 10 * MS, first = (slow ? 400 : 10) * MS;
+        for (uint64_t b = 0; b < STEPS; b++, t += 1000 * MS) {
+            put_socket(&w, MR_EV_WRITE, 1, t, t + MS / 10, 100);
+            put_socket(&w, MR_EV_READ, 1, t + MS, t + MS + first, 1000);
+            put_socket(&w, MR_EV_READ, 1, t + 2 * MS + first, t + 450 * MS, 50 << 20);
+            put_fetch(&w, b, 1, t, t + 450 * MS, 5 * MS);
+            put_wait(&w, b, t, t + 450 * MS);
+        }
+        struct mr_explanation *x = explain(&w);
+        check_sums(x);
+        assert_true(part(x, MR_STALL_NETWORK) > 0.95);
+        assert_int_equal(x->verdict.cause, MR_STALL_NETWORK);
+        assert_string_equal(x->facts.peer, "127.0.0.1:80");
+        assert_true(x->facts.net_requests == STEPS);
+        assert_true(slow == (x->facts.net_answer_s > x->facts.net_transfer_s));
+        assert_non_null(strstr(x->verdict.line[1], "127.0.0.1:80"));
+        assert_true(slow == (strstr(x->verdict.line[1], "rate limit") != NULL));
+        mr_explanation_free(x);
+    }
+}
+
 /* While the worker sleeps, in no call or in its collate function, what other threads of its process read is the cause,
  * as far as it covers the sleep; what they write is not. */
 static void helpers_are_followed_while_the_worker_sleeps(void **state)
@@ -696,6 +735,7 @@ int main(void)
         cmocka_unit_test(checkpoints_of_different_steps_stay_apart),
         cmocka_unit_test(of_silent_pipelines_threads_beside_the_waits_tell),
         cmocka_unit_test(of_compiled_waits_the_pipeline_tells_what_is_ahead),
+        cmocka_unit_test(waiting_for_a_server_is_network),
         cmocka_unit_test(helpers_are_followed_while_the_worker_sleeps),
         cmocka_unit_test(waiting_for_a_cpu_is_a_cause_of_its_own),
     };
