@@ -231,7 +231,7 @@ static bool judge_call(const struct explain_job *j, const struct mr_event_batch 
     if (wait == MR_WAIT_CLASS_COUNT)
         return false;
     a->kind = KNOWN;
-    if (f && (f->code || f->log || f->kind == MR_FD_TTY))
+    if (f && (f->code || f->log || f->saved || f->kind == MR_FD_TTY))
         return true;
     if (wait == MR_WAIT_METADATA)
         a->kind = WEAK;

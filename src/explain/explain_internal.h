@@ -55,6 +55,7 @@
     X(BETWEEN, "between_ns")                                                                                           \
     X(AWAKE, "awake_ns")                                                                                               \
     X(OPTIMIZER, "optimizer")                                                                                          \
+    X(MEMORY_COPY, "memory")                                                                                           \
     X(EVALUATES, "evaluates")                                                                                          \
     X(FORWARD, "forward_ns")                                                                                           \
     X(DEVICE, "device")                                                                                                \
@@ -185,6 +186,7 @@ struct explain_file {
     const char *fs;
     uint32_t len;
     uint8_t kind; /* enum mr_fd_class */
+    bool saved;   /* written behind a save into memory: explain_logs.c */
     bool log;     /* the training thread's own: explain_logs.c */
     bool code;    /* a module of the program, or what the kernel tells of the machine: no data */
 };

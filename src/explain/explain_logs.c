@@ -5,7 +5,9 @@
  *  L1. A file that the thread writes is a log, unless it reads it back more often than it writes it.
  *  L2. A small file with the ending of a settings file that is opened in every second step or more holds settings.
  *  L3. Calls on such files, one after the other with nothing of the loop between them, are one span of logging: what
- *      lies between them formats or parses. */
+ *      lies between them formats or parses.
+ *  L4. What is written within half a second behind a save into memory (torch.save to a BytesIO, as Lightning does) is
+ *      that checkpoint: its span is lengthened. */
 #include "base/common.h"
 #include "explain/explain_internal.h"
 
@@ -16,6 +18,7 @@
 #define CALLS_MOST (4u << 20) /* of a rank: memory is bounded */
 #define JOIN_NS 100000000u    /* L3 */
 #define SETTINGS_MOST 65536u  /* L2: bytes per open */
+#define WRITTEN_NS 500000000u /* L4 */
 #define OPENS_LEAST 3u        /* L2 */
 
 struct log_call {
@@ -32,6 +35,7 @@ struct logs {
     const struct explain_rank *r;
     uint32_t lane, span; /* span: cursor of skip_span() */
     uint64_t from, to, skip_from, skip_to, steps;
+    struct explain_span *saved; /* L4: the last save into memory, with no span of the loop behind it; NULL: none */
     MR_VEC(struct log_call) call;
     struct log_use *use; /* by file */
 };
@@ -71,13 +75,30 @@ static bool lies_apart(struct logs *l, uint64_t start)
 {
     uint32_t end = l->r->span + l->r->spans;
     while (l->span < end && l->j->span.item[l->span].start <= start) {
-        const struct explain_span *s = &l->j->span.item[l->span++];
-        if (s->lane == l->lane && is_apart(s->role) && s->end > l->skip_to) {
+        struct explain_span *s = &l->j->span.item[l->span++];
+        if (s->lane != l->lane)
+            continue;
+        if (s->role == MR_ROLE_SAVE && s->arg[KEY_MEMORY_COPY] == 1)
+            l->saved = s;
+        else if (is_loop(s->role))
+            l->saved = NULL;
+        if (is_apart(s->role) && s->end > l->skip_to) {
             l->skip_from = s->start;
             l->skip_to = s->end;
         }
     }
     return start >= l->skip_from && start < l->skip_to;
+}
+
+/* L4 */
+static bool writes_saved(struct logs *l, unsigned kind, uint64_t start, uint64_t end)
+{
+    if (!l->saved || (kind != MR_EV_WRITE && kind != MR_EV_FSYNC) || start < l->saved->end ||
+        start > l->saved->end + WRITTEN_NS)
+        return false;
+    l->saved->end = l->skip_to = end;
+    l->skip_from = l->saved->start;
+    return true;
 }
 
 static int note_call(struct logs *l, const struct mr_event_batch *b, uint32_t i, uint32_t file)
@@ -86,8 +107,14 @@ static int note_call(struct logs *l, const struct mr_event_batch *b, uint32_t i,
     const struct explain_file *f = &j->file.item[file];
     uint64_t start = b->c.start_ns[i], end = b->c.end_ns[i];
     unsigned kind = j->call_kind[b->c.call[i]];
-    if (f->code || !mr_fd_class_stores((enum mr_fd_class)f->kind) || start < l->from || start > l->to ||
-        lies_apart(l, start))
+    if (f->code || !mr_fd_class_stores((enum mr_fd_class)f->kind) || start < l->from || lies_apart(l, start) ||
+        start > l->to + WRITTEN_NS)
+        return 0;
+    if (writes_saved(l, kind, start, end)) {
+        l->j->file.item[file].saved = true;
+        return 0;
+    }
+    if (start > l->to)
         return 0;
     struct log_use *u = &l->use[file];
     u->opens += kind == MR_EV_OPEN && b->c.result[i] >= 0 && b->c.call[i] != MR_CALL_fdopen;
@@ -113,7 +140,7 @@ static int read_calls(struct logs *l, struct mr_error *err)
     uint32_t strings = j->t->process[lane->process].strings;
     for (size_t c = lane->chunk; c < lane->chunk + lane->chunks; c++) {
         struct mr_event_batch *b = &j->worker[0].batch;
-        if (!j->t->chunk[c].count || j->t->chunk[c].first_ns > l->to || j->t->chunk[c].last_ns < l->from)
+        if (!j->t->chunk[c].count || j->t->chunk[c].first_ns > l->to + WRITTEN_NS || j->t->chunk[c].last_ns < l->from)
             continue;
         int rc = mr_trace_read(j->t, c, MR_WANT_TIME | MR_WANT_CALL | MR_WANT_FILE | MR_WANT_RESULT, b, err);
         for (uint32_t i = 0; i < b->count && !rc; i++) {

@@ -479,6 +479,37 @@ static void logs_and_settings_are_no_data(void **state)
     }
 }
 
+/* torch.save() into memory, and a write of that behind it, also behind the last step: one checkpoint with its file. */
+static void a_save_into_memory_is_what_is_written_behind_it(void **state)
+{
+    struct world w;
+    (void)state;
+    open_world(&w);
+    for (unsigned i = 0; i < STEPS; i++) {
+        compute(&w, 20 * MS);
+        backward(&w, 20 * MS);
+        step(&w);
+        if (i % 10 != 9)
+            continue;
+        const struct mr_mrt_arg arg = {.key = mr_mrt_sink_key(w.sink, "memory"), .value = 1};
+        put_span(&w, 0, "checkpoint", "torch.serialization.save", w.now, w.now + 50 * MS, &arg, 1);
+        compute(&w, 51 * MS);
+        call(&w, MR_EV_OPEN, "/run/last.ckpt", MS, 3);
+        call(&w, MR_EV_WRITE, "/run/last.ckpt", 30 * MS, 100 << 20);
+        call(&w, MR_EV_WRITE, "/run/last.ckpt", 30 * MS, 100 << 20);
+    }
+    struct mr_explanation *x = explain(&w);
+    assert_int_equal(x->checkpoints, STEPS / 10);
+    for (size_t i = 0; i < x->checkpoints; i++) {
+        assert_true(x->checkpoint[i].bytes == 200u << 20);
+        assert_string_equal(x->checkpoint[i].path, "/run/last.ckpt");
+        assert_true(x->checkpoint[i].end_ns - x->checkpoint[i].start_ns == 112 * MS);
+    }
+    assert_true(x->ns[MR_TIME_CHECKPOINT] >= STEPS / 10 * 112 * MS);
+    assert_int_equal(x->verdict.verdict, MR_VERDICT_CHECKPOINT);
+    mr_explanation_free(x);
+}
+
 /* ---- no reading at all ---- */
 
 /* What the loop does between its steps: it computes, it sleeps in a way that nobody sees, and nobody told. */
@@ -683,6 +714,7 @@ int main(void)
         cmocka_unit_test(a_teacher_is_no_evaluation),
         cmocka_unit_test(a_producer_behind_a_queue_is_followed),
         cmocka_unit_test(logs_and_settings_are_no_data),
+        cmocka_unit_test(a_save_into_memory_is_what_is_written_behind_it),
         cmocka_unit_test(memory_is_healthy_only_if_the_thread_was_awake),
         cmocka_unit_test(what_a_pool_makes_is_followed_by_its_tasks),
         cmocka_unit_test(waiting_for_others_in_a_call_is_a_wait),

@@ -8,6 +8,7 @@ have are left alone. MILLRACE_TRACE_PYTHON_SKIP lists modules not to touch, sepa
 """
 
 import functools
+import io
 import os
 import sys
 import threading
@@ -339,17 +340,19 @@ def _saves(*names):
 
 
 def _saving(original, label, behind=None):
-    """`behind`: its name where it follows a save at once, and so is a part of it."""
+    """`behind`: its name where it follows a save at once, and so is a part of it. A save into memory (`memory`) is
+    written by what follows it."""
 
     def traced(*args, **kwargs):
         begin = now()
+        memory = any(isinstance(a, io.BytesIO) for a in args[1:2]) or isinstance(kwargs.get("f"), io.BytesIO)
         at = getattr(_saved, "at", None) if behind else None
         follows = at is not None and monotonic_ns() - at < BEHIND
         try:
             return original(*args, **kwargs)
         finally:
             if begin:
-                span("checkpoint", behind if follows else label, begin, None)
+                span("checkpoint", behind if follows else label, begin, {"memory": 1} if memory else None)
                 _saved.at = monotonic_ns()
 
     return functools.update_wrapper(traced, original)
@@ -436,7 +439,16 @@ PATCHES = {
     "torch.serialization": _all(_saves("save"), _names("checkpoint", "load")),
     "torch.distributed.checkpoint.state_dict_saver": _names("checkpoint", "save", "async_save"),
     "torch.distributed.checkpoint.state_dict_loader": _names("checkpoint", "load"),
-    "safetensors.torch": _all(_saves("save_file"), _names("checkpoint", "load_file")),
+    "safetensors.torch": _all(_saves("save_file", "save_model"), _names("checkpoint", "load_file")),
+    "safetensors.numpy": _all(_saves("save_file"), _names("checkpoint", "load_file")),
+    "safetensors.flax": _all(_saves("save_file"), _names("checkpoint", "load_file")),
+    # All that one checkpoint of a framework writes: its parts lie inside.
+    "lightning.pytorch.trainer.trainer": _methods("Trainer", "checkpoint", ("save_checkpoint",), "lightning"),
+    "pytorch_lightning.trainer.trainer": _methods("Trainer", "checkpoint", ("save_checkpoint",), "lightning"),
+    "lightning.fabric.fabric": _methods("Fabric", "checkpoint", ("save", "load")),
+    "transformers.trainer": _methods("Trainer", "checkpoint", ("_save_checkpoint",), "transformers"),
+    "accelerate.accelerator": _methods("Accelerator", "checkpoint", ("save_state", "load_state")),
+    "orbax.checkpoint.checkpoint_manager": _methods("CheckpointManager", "checkpoint", ("save", "restore")),
     "numpy": _names(
         "reader", "load", "save", "savez", "savez_compressed", "fromfile", "memmap", "loadtxt", "savetxt", "genfromtxt"
     ),
