@@ -1,6 +1,7 @@
 /* The results folder of a job: summary.json, config.json, one series of steps per rank and the checkpoints. Every file
  * is written beside its name and renamed, so what is there is whole. */
 #include "base/common.h"
+#include "base/regular_file.h"
 #include "job/job_internal.h"
 #include "store/store.h"
 
@@ -32,10 +33,30 @@ void mr_job_choose_out(const struct mr_job *j, char *out, size_t cap)
         snprintf(out, cap, "results/%s-%s-%u", *w->name ? w->name : "run", stamp, i);
 }
 
+/* Whether a file that a run would replace was not written by one: `mark` stands in the first bytes of ours. A workload
+ * file of somebody else's may name any folder for its results. */
+static bool is_foreign(const char *out, const char *name, const char *mark)
+{
+    char path[4300], first[4096];
+    snprintf(path, sizeof path, "%s/%s", out, name);
+    FILE *f = mr_fopen_regular(path);
+    if (!f)
+        return access(path, F_OK) == 0;
+    size_t n = fread(first, 1, sizeof first, f);
+    fclose(f);
+    return n && !memmem(first, n, mark, strlen(mark));
+}
+
 int mr_job_check_out(const struct mr_job_options *opt, const char *out, struct mr_error *err)
 {
     char path[4300];
     snprintf(path, sizeof path, "%s/summary.json", out);
+    bool config = !opt->overwrite && is_foreign(out, "config.json", "\"origin\"");
+    if (config || (!opt->overwrite && is_foreign(out, "trace.mrt", "MRT"))) {
+        mr_error_plain(err, MR_E_USAGE, "the results folder '%s' holds a %s that is not of a run", out,
+                       config ? "config.json" : "trace.mrt");
+        return mr_error_hint(err, "choose another folder with --out, or replace it with --overwrite"), MR_E_USAGE;
+    }
     if (opt->overwrite || access(path, F_OK) != 0)
         return 0;
     mr_error_plain(err, MR_E_USAGE, "the results of another run are in '%s'", out);

@@ -56,3 +56,16 @@ for command in "show img.mrm" "verify img.mrm" "compare run run" "ckpt verify ru
     timeout -k 1 5 $MILLRACE $command >out 2>err || have=$?
     [ "$have" != 124 ] && [ "$have" != 137 ] && [ "$have" != 0 ] || fail "$command: status $have"
 done
+
+# ---- a workload that names a folder of the user's for its results replaces nothing in it
+cat >results.yaml <<Y
+dataset: {format: synthetic, num_files_train: 8, record_length_bytes: 100}
+reader: {batch_size: 2}
+train: {epochs: 1, computation_time: 0.0001}
+output: {folder: project}
+Y
+for file in config.json trace.mrt; do
+    rm -rf project && mkdir project && echo precious >project/$file
+    expect 2 $MILLRACE run -q results.yaml
+    grep -q "holds a $file that is not of a run" err && grep -qx precious project/$file || fail "results: $(cat err)"
+done
