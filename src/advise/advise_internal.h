@@ -156,6 +156,8 @@ bool mr_storage_is_limit(const struct mr_advice *a);
 /* How the change is made: snippets of our YAML, PyTorch, tf.data, and the command. */
 void mr_fix_loading(struct mr_advice *a, struct mr_draft *d, double workers, double ahead);
 const char *mr_try_run(struct mr_advice *a, const char *settings);
+/* The text, where the data have that format or theirs is not known: no advice about h5py for pictures. */
+const char *mr_if_format(const struct mr_advice *a, const char *format, const char *text);
 /* The run with its data in memory; NULL where 'run' would refuse that. */
 const char *mr_try_memory(struct mr_advice *a);
 

@@ -132,6 +132,11 @@ const char *mr_try_run(struct mr_advice *a, const char *settings)
                                                         : NULL;
 }
 
+const char *mr_if_format(const struct mr_advice *a, const char *format, const char *text)
+{
+    return !a->f->format || !strcmp(a->f->format, format) ? text : NULL;
+}
+
 /* 'run' refuses reader.read_type=memory beside tiers, a policy, and ranks that read for others. */
 const char *mr_try_memory(struct mr_advice *a)
 {

@@ -130,7 +130,7 @@ static void set_tier(struct mr_advice *a, struct mr_draft *d, const struct later
                               mr_say_s(a, l->read_s));
     }
     if (l->steps < 1) {
-        bool one = a->f->epochs < 1.5 && !(a->f->reread_ratio > 1.2);
+        bool one = a->f->epochs < 1.5 && !(a->f->reread_ratio > 1.2 * fmax(1, (double)a->x->ranks));
         d->f.title = mr_say(a,
                             one ? "%s; only one epoch ran, so nothing to gain in this run"
                                 : "%s; which steps read them again is not in the trace",
@@ -182,7 +182,7 @@ bool mr_rule_ca1(struct mr_advice *a, struct mr_draft *d)
     d->f.formula = mr_say(a, "waits for reads %s x the file's share %s x what is read again %s", mr_say_s(a, a->read_s),
                           mr_say_share(a, fmin(1, share)), mr_say_share(a, again));
     d->f.snippet[0] = "reader:\n  read_type: memory";
-    d->f.snippet[1] = "h5py.File(path, 'r', driver='core', backing_store=False)";
+    d->f.snippet[1] = mr_if_format(a, "hdf5", "h5py.File(path, 'r', driver='core', backing_store=False)");
     d->f.snippet[3] = "cp DATA /dev/shm/ && export DATA=/dev/shm/...";
     d->f.command = mr_try_memory(a);
     return true;
@@ -279,7 +279,8 @@ bool mr_rule_ca4(struct mr_advice *a, struct mr_draft *d)
     d->f.formula = mr_say(a, "waits for reads %s x (1 - data set / bytes read) %s", mr_say_s(a, a->read_s),
                           mr_say_share(a, again));
     d->f.snippet[0] = "reader:\n  tiers: auto\n  peers: on";
-    d->f.snippet[1] = "h5py.File(path, 'r', driver='core')    # or an in-memory store such as DDStore";
+    d->f.snippet[1] =
+        mr_if_format(a, "hdf5", "h5py.File(path, 'r', driver='core')    # or an in-memory store such as DDStore");
     d->f.command = a->own ? mr_try_run(a, "--tiers auto --peers on") : NULL;
     return true;
 }

@@ -84,8 +84,9 @@ bool mr_rule_sz1(struct mr_advice *a, struct mr_draft *d)
         d->f.formula = mr_replay_formula(a, mr_say(a, "latency %s paid once per MiB: reads take %s of their time",
                                                    mr_say_s(a, latency), mr_say_share(a, q.read_x)));
     d->f.snippet[0] = "reader:\n  transfer_size: 1048576";
-    d->f.snippet[1] = "h5py.File(path, 'r', rdcc_nbytes=64 << 20)    # and chunks of about 1 MiB when writing";
-    d->f.snippet[2] = "tf.data.TFRecordDataset(files, buffer_size=4 << 20)";
+    d->f.snippet[1] = mr_if_format(
+        a, "hdf5", "h5py.File(path, 'r', rdcc_nbytes=64 << 20)    # and chunks of about 1 MiB when writing");
+    d->f.snippet[2] = mr_if_format(a, "tfrecord", "tf.data.TFRecordDataset(files, buffer_size=4 << 20)");
     d->f.command = mr_try_run(a, "reader.transfer_size=1048576");
     return true;
 }
@@ -188,7 +189,7 @@ bool mr_rule_md2(struct mr_advice *a, struct mr_draft *d)
     d->f.fix = "read it into memory at once and parse it there";
     d->f.evidence = mr_say(a, "'%s': %s in its calls", hit->path ? hit->path : "?", mr_say_s(a, seconds));
     d->f.formula = mr_say(a, "the file's calls %s less one read", mr_say_s(a, seconds));
-    d->f.snippet[1] = "h5py.File(io.BytesIO(open(path, 'rb').read()), 'r')";
+    d->f.snippet[1] = mr_if_format(a, "hdf5", "h5py.File(io.BytesIO(open(path, 'rb').read()), 'r')");
     return true;
 }
 

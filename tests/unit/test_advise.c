@@ -194,6 +194,26 @@ static void larger_reads_get_no_more_than_the_storage_has(void **state)
     assert_true(saves[0] > 10 && saves[1] < 3);
 }
 
+/* Pictures are not read by h5py. */
+static void snippets_are_of_the_format_in_use(void **state)
+{
+    (void)state;
+    const char *formats[] = {NULL, "hdf5", "jpeg"};
+    for (int k = 0; k < 3; k++) {
+        struct mr_explanation *x = starved(2, 4, 0.5, 0.01, MR_STALL_STORAGE, 15);
+        x->read_sizes.ops[12] = 50000;
+        x->read_sizes.bytes[12] = 50000 * 4096ull;
+        x->read_sizes.dur_ns[12] = XT_NS(50);
+        x->facts.format = formats[k];
+        advise(x);
+        const struct mr_finding *f = xt_finding(x, "SZ1");
+        assert_non_null(f);
+        assert_int_equal(f->snippet[1] != NULL, k < 2);
+        assert_int_equal(f->snippet[2] != NULL, k < 1);
+        mr_explanation_free(x);
+    }
+}
+
 /* What 'run' prints as a bound, no advice promises to beat. */
 static void no_prediction_beats_the_printed_bound(void **state)
 {
@@ -700,6 +720,7 @@ int main(void)
         cmocka_unit_test(storage_that_grows_asks_for_readers),
         cmocka_unit_test(want_of_bytes_is_no_straggler),
         cmocka_unit_test(larger_reads_get_no_more_than_the_storage_has),
+        cmocka_unit_test(snippets_are_of_the_format_in_use),
         cmocka_unit_test(no_prediction_beats_the_printed_bound),
         cmocka_unit_test(commands_are_whole_and_refused_by_nobody),
         cmocka_unit_test(waits_for_neither_storage_nor_cpu_are_a_trial),
