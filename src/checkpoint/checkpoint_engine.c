@@ -16,6 +16,7 @@
 #include "checkpoint/state_parts.h"
 #include "checkpoint/state_saver.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -227,12 +228,15 @@ static int engine_save(struct mr_checkpointer *base, uint64_t step, const struct
     struct mr_save_result saved = {0};
     uint64_t start = mr_now_ns();
     int rc = need_saver(c, err);
-    /* First what became of the saves before: a rank that has to tell an error makes no new save, so none may. */
-    if (!rc && c->async)
+    if (rc)
+        return rc;
+    assert(c->saver);
+    /* First what became of the saves before: a rank with an error to return makes no new save, so none may. */
+    if (c->async)
         rc = agree(c, mr_saver_wait(c->saver, NO_STEP, err), err);
     if (!rc)
         rc = save_files(c, step, files, n, &saved, err);
-    if (c->async && c->saver)
+    if (c->async)
         rc = agree(c, rc, err);
     if (rc)
         return rc;

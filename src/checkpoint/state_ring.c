@@ -10,6 +10,7 @@
 #include "base/workers.h"
 #include "checkpoint/state_cuda.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -219,6 +220,7 @@ uint8_t *mr_state_ring_take(struct mr_state_ring *r, uint64_t *waited_ns)
 void mr_state_ring_give(struct mr_state_ring *r, uint8_t *slot)
 {
     pthread_mutex_lock(&r->lock);
+    assert(r->n_free < r->slots); /* S3: each slot once */
     r->free[r->n_free++] = slot;
     pthread_cond_signal(&r->given);
     pthread_mutex_unlock(&r->lock);

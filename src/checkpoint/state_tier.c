@@ -9,6 +9,7 @@
 #include "checkpoint/state_drain.h"
 #include "checkpoint/state_pace.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
@@ -166,6 +167,7 @@ static bool next_share(const struct mr_state_tiers *t, const struct tier *from, 
 static int let_go(struct mr_state_tiers *t, struct tier *from, const struct held *h)
 {
     struct held what = *h;
+    assert(what.stage == DRAINED); /* T1 */
     char folder[MR_CHECKPOINT_PATH];
     struct mr_error why;
     int rc = 0;
@@ -414,6 +416,7 @@ static void *drain_main(void *user)
             pthread_cond_wait(&t->changed, &t->lock);
             continue;
         }
+        assert(h->stage == WAITING); /* T3 */
         struct held job = *h;
         struct mr_error err;
         struct mr_save s = {0};

@@ -8,6 +8,7 @@
 #include "checkpoint/state_saver.h"
 #include "event/emit.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -185,6 +186,7 @@ static void end_job(struct mr_saver *s, struct job *j)
 {
     struct mr_error why;
     int rc = j->code;
+    assert(j == s->first && j->written == j->queued); /* S1 */
     j->committing = true;
     set_patience(s, j);
     pthread_mutex_unlock(&s->lock);

@@ -281,7 +281,7 @@ def test_usage(folder):
     half = {"a": torch.zeros(10, dtype=torch.float16)}
     dcp.load(half, storage_reader=StorageReader(folder))
     assert half["a"].dtype is torch.float16 and half["a"][9] == 11
-    raises("no folder", dcp.load, got, storage_reader=StorageReader(folder + "/nowhere"))
+    raises("folder does not exist", dcp.load, got, storage_reader=StorageReader(folder + "/nowhere"))
     raises("step 3", dcp.load, got, storage_reader=StorageReader(folder, step=3))
     raises("no complete checkpoint", dcp.load, got, storage_reader=StorageReader(folder + "/nowhere", tiers=[folder + "/no tier"]))
     dcp.save(got, checkpoint_id=folder + "/theirs")  # DCP's own storage
