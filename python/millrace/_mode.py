@@ -113,9 +113,10 @@ class Iteration:
         return self._n_batches - self._epoch.delivered
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or self.__dict__.get("_batches") is None:  # programs look for torch's `_workers`
+        theirs = self.__dict__.get("_batches") or self.__dict__.get("_over")
+        if name.startswith("__") or theirs is None:  # programs look for torch's `_workers`
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
-        return getattr(self._batches, name)
+        return getattr(theirs, name)
 
     def _finish(self) -> None:
         batches, self._batches = self._batches, None
@@ -131,6 +132,7 @@ class Iteration:
             item = next(batches)
         except StopIteration:
             self._position.end(self._epoch)
+            self._over = batches if self._mode.native is not True else None
             self._finish()
             raise
         except Exception:

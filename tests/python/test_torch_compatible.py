@@ -176,7 +176,7 @@ def iterators_have_torchs_attributes():
     batches = iter(quiet(Indices(8), 2, num_workers=1))
     assert len(batches._workers) == 1 and batches._workers[0].is_alive()
     assert not hasattr(batches, "_nothing")
-    assert len(list(batches)) == 4
+    assert len(list(batches)) == 4 and len(batches._workers) == 1
     raises(NotImplementedError, "any order", quiet(Indices(8), 2, num_workers=1, in_order=False).state_dict)
 
 
