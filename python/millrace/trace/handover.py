@@ -10,7 +10,8 @@ last one. What a loop computes between reading and that is its data's, what foll
 torch.nn.Module's call is watched, until the process uses a DataLoader. Each call of a whole model (a module that has
 parameters, called by no other one) is a span, too: `forward`, with `evaluates` where it is in eval mode or computes no
 gradients. Between the last train span and that call the accelerator's idle time is measured, as it is during a
-DataLoader's waits (accelerator.py). `device` says that CUDA is in use: then copies may wait for the device before the forward pass.
+DataLoader's waits (accelerator.py). `device` says that CUDA is in use: then copies may wait for the device before the
+forward pass.
 
 Handovers are the calls by which a thread takes the result of another thread or process: futures, pools, queues between
 processes. Only a thread that trains tells of them, and not inside a wait of PyTorch's DataLoader; workers and
