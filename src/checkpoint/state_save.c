@@ -258,6 +258,8 @@ static int wait_for_begin(const struct mr_save_place *p, const struct mr_save *s
 /* Space and, at once, the length: file systems let only one thread at a time write past the end of a file. */
 static int make_room(struct mr_object *o, uint64_t bytes, struct mr_error *err)
 {
+    if (!(mr_store_caps(o->store) & MR_STORE_CAP_OFFSET_WRITE)) /* such a store writes at the end only */
+        return 0;
     int rc = o->store->ops->allocate(o, bytes, err);
     if (!rc)
         rc = o->store->ops->truncate(o, bytes, err);

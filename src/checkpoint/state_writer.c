@@ -253,6 +253,7 @@ void *mr_saver_writer(void *user)
 /* ---- writing while the caller waits ---- */
 
 struct direct {
+    bool by_chunk; /* of a single file, on a store that writes at any offset */
     struct mr_saver *s;
     const struct mr_save_place *at;
     struct mr_save *save;
@@ -283,7 +284,7 @@ static int write_directly(struct direct *d, size_t index, uint8_t *buf, struct m
 static int write_unit(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *err)
 {
     struct direct *d = ctx->user;
-    if (d->save->files == 1)
+    if (d->by_chunk)
         return write_directly(d, (size_t)index, d->buf[ctx->thread], err);
     const struct mr_save_file *f = &d->save->file[index];
     size_t chunks = mr_save_chunks(f->is.bytes, d->save->chunk_bytes);
@@ -295,7 +296,8 @@ static int write_unit(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error
 
 static int write_all(struct direct *d, struct mr_error *err)
 {
-    size_t units = d->save->files == 1 ? d->save->chunks : d->save->files;
+    d->by_chunk = d->save->files == 1 && mr_store_caps(d->at->at.store) & MR_STORE_CAP_OFFSET_WRITE;
+    size_t units = d->by_chunk ? d->save->chunks : d->save->files;
     unsigned threads = (unsigned)MR_MIN((size_t)d->s->copiers, MR_MAX(units, (size_t)1));
     d->buf = calloc(threads, sizeof(*d->buf));
     bool ok = d->buf;

@@ -113,6 +113,9 @@ while read -r line; do
     $run bash -o pipefail -c "$cmd" >out 2>err </dev/null || rc=$?
     case $line:$rc in
     *'| head'*:5) rc=0 ;;     # the reader left
+    *' check '*:6) # a set this small is measured in memory, on a machine with other work: no verdict, but all was compared
+        ! grep -q 'cannot be trusted' err || rc=0
+        ;;
     *--max-accelerators*:3) ;; # no number of ranks reaches the AU here
     esac
     [ "$rc" = 0 ] || { head -c 2000 out err; fail "example '$line' (as '$cmd'): exit $rc"; }
