@@ -257,14 +257,15 @@ void mr_out_csv(struct mr_out *o, const char *p, size_t n)
         quote |= p[i] == '"' || p[i] == ',';
     mr_out_text(o, quote ? "\"" : "");
     mr_out_text(o, is_formula(p, n) ? "'" : "");
-    for (size_t i = 0; i < n; i++) {
-        size_t len = mr_utf8_length((const uint8_t *)p + i, n - i);
+    for (size_t i = 0, len; i < n; i += len) {
+        len = MR_MAX(mr_utf8_length((const uint8_t *)p + i, n - i), (size_t)1);
         if (p[i] == '"')
             mr_out_text(o, "\"\"");
         else if (is_control(p[i]) || (len > 1 && ends_lines((const uint8_t *)p + i, len)))
-            mr_out_format(o, "\\x%02x", (uint8_t)p[i]);
+            for (size_t k = i; k < i + len; k++)
+                mr_out_format(o, "\\x%02x", (uint8_t)p[k]);
         else
-            mr_out_bytes(o, p + i, 1);
+            mr_out_bytes(o, p + i, len);
     }
     mr_out_text(o, quote ? "\"" : "");
 }

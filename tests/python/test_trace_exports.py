@@ -5,6 +5,7 @@ import csv
 import gzip
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -25,6 +26,12 @@ for name in %r:
     os.close(fd)
 os.rename(os.path.join(d, b"plain"), os.path.join(d, b'moved "\xff\n'))
 """ % (NAMES,)
+
+
+def cell(path):
+    """A path as a CSV cell shows it: what could act in a terminal or end a line is \\xNN, byte by byte."""
+    hidden = re.compile(rb"[\x00-\x1f\x7f]|\xc2\x85|\xe2\x80[\xa8\xa9]")
+    return hidden.sub(lambda m: b"".join(b"\\x%02x" % byte for byte in m.group()), path)
 
 
 def export(trace, kind, to):
@@ -150,7 +157,7 @@ with tempfile.TemporaryDirectory() as folder:
     rows = csv_rows(export(trace, "csv", os.path.join(folder, "t.csv")))
     paths = {os.fsencode(r["file"]) for r in rows}
     for name in NAMES:
-        assert os.path.join(os.fsencode(work), name) in paths, name
+        assert cell(os.path.join(os.fsencode(work), name)) in paths, name
     moved = [json.loads(r["args"]) for r in rows if r["name"] == "rename"]
     assert moved == [{"file2": os.path.join(work, 'moved "\\xff\n')}], moved
     reads = [r for r in rows if r["name"] == "pread"]
