@@ -577,11 +577,12 @@ static int first_gap(struct hand *h)
         return -ENOMEM;
     if (!h->phase.n || !has_data(h))
         return begin_step(h, t->start, false) ? 0 : -ENOMEM;
-    bool parted = part_phases(h, from, t);
     struct phase p = h->phase.item[h->phase.n - 1];
-    for (size_t k = h->phase.n - 1;
-         k-- > 0 && !parted && h->phase.n >= MANY_WAITS && h->phase.item[k].start + h->usual >= p.end;)
+    for (size_t k = h->phase.n - 1; k-- > 0 && h->phase.n >= MANY_WAITS && h->phase.item[k].start + h->usual >= p.end;)
         p.start = h->phase.item[k].start;
+    const struct forward *f = next_forward(h, p.end, t->start);
+    if (f && !t->device && !is_taken(&p))
+        p.end = f->start;
     return add_wait(h, &p, UNKNOWN) || !begin_step(h, p.start, false) ? -ENOMEM : 0;
 }
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Files of somebody else's that cost more than they should: compressed bombs end with an error within a bounded memory,
 # and a pipe where a file is expected is refused instead of waited for.
+# test-label: once (ulimit -v leaves a sanitizer no memory)
 set -eu
 . "$MR_SOURCE_DIR/tests/cli/expect.sh"
 

@@ -17,7 +17,7 @@ FULL = os.environ.get("MR_TEST_FULL")
 CPU = ("CPU1", "TH2")  # as many workers as CPUs, or fewer
 # way, steps, work, compute: class, causes of which one is the largest, first findings, workers
 CASES = [
-    ("direct", 30, 0, 0.02, "input-bound", {"storage"}, ("PF1",), 0),
+    ("direct", 80, 0, 0.02, "input-bound", {"storage"}, ("PF1",), 0),
     ("decode", 30, 0, 0.02, "input-bound", {"decode"}, ("PF1",), 0),
     ("imap", 30, 0.06, 0.01, "input-bound", {"decode"}, CPU, 2),
     ("memory", 30, 0, 0.02, "healthy", None, None, None),

@@ -53,7 +53,11 @@ trouble() { # name, command, size (from 256 KiB on by rendezvous, so some are cu
     port=$((port + 20))
     start 0 2 ms=900 deadline_ms=300 stall_ms=300 barrier=0 size=$3
     start 1 2 ask=0 size=$3
-    sleep 0.5
+    for _ in $(seq 1000); do # the connection is there; how long that takes is not what is tested
+        ! grep -q '^asking' "$folder/0.err" || break
+        sleep 0.02
+    done
+    sleep 0.3
     eval "$2"
     { wait "${pids[0]}"; } 2>/dev/null || { echo "FAILED: $name: node 0 ended with $?"; cat "$folder/0.err"; bad=1; }
     figures "$folder/0.json"
