@@ -65,7 +65,11 @@ bool mr_rule_sz1(struct mr_advice *a, struct mr_draft *d)
         d->f.saves_low_s = 0.5 * d->f.saves_s;
         d->f.saves_high_s = pool;
     }
-    d->f.confidence = 0.8;
+    /* Reads of one size by one number of readers cannot tell latency from a shared rate; own runs probe the storage. */
+    bool is_seen = a->own || good != GOOD_RATE || mr_known(a->f->knee) || a->f->stream_bytes_per_s[1] > 0;
+    if (replayed && !is_seen)
+        d->f.saves_low_s = 0;
+    d->f.confidence = replayed && !is_seen ? 0.5 : 0.8;
     d->f.potential = a->f->has_steps && !a->starved;
     d->f.title = mr_say(a, "%s reads of %s get %s each: latency %s, not bandwidth", mr_say_count(a, r.ops),
                         mr_say_bytes(a, mean), mr_say_rate(a, rate), mr_say_s(a, latency));
