@@ -364,6 +364,7 @@ static int ask_rules(struct mr_advice *a, struct mr_draft *d, size_t *n)
                          ? mr_silent(a, "needs the times of calls, which counters do not have")
                          : mr_rules[r].check(a, draft);
         if (fires) {
+            mr_changes_finish(a, draft);
             gate(a, draft);
             (*n)++;
         } else

@@ -153,13 +153,43 @@ double mr_storage_limit(const struct mr_advice *a);
 /* The storage gives less than is asked for, and more readers do not get more. */
 bool mr_storage_is_limit(const struct mr_advice *a);
 
-/* How the change is made: snippets of our YAML, PyTorch, tf.data, and the command. */
-void mr_fix_loading(struct mr_advice *a, struct mr_draft *d, double workers, double ahead);
+/* More workers and more batches ahead, in every framework. */
+void mr_change_loading(struct mr_advice *a, struct mr_draft *d, double workers, double ahead);
+/* The run once more: of our own with `settings` (words for a shell), of a program as it was. NULL unknown. */
 const char *mr_try_run(struct mr_advice *a, const char *settings);
+/* A data set in memory, unless 'run' would refuse that. */
+bool mr_change_to_memory(struct mr_advice *a, struct mr_draft *d);
+/* Data that have to be written anew, to try them. */
+void mr_change_to_new_data(struct mr_advice *a, struct mr_draft *d);
 /* The text, where the data have that format or theirs is not known: no advice about h5py for pictures. */
 const char *mr_if_format(const struct mr_advice *a, const char *format, const char *text);
-/* The run with its data in memory; NULL where 'run' would refuse that. */
-const char *mr_try_memory(struct mr_advice *a);
+
+/* ---- changes as data (advise_changes.c) ---- */
+
+#define MR_TARGET_LOADER "torch.utils.data.DataLoader"
+#define MR_TARGET_EVALUATION "torch.utils.data.DataLoader of evaluation"
+#define MR_TARGET_OUR_LOADER "millrace.torch.DataLoader"
+#define MR_TARGET_DATASET "tf.data.Dataset"
+#define MR_TARGET_EVALUATED "tf.data.Dataset of evaluation"
+#define MR_TARGET_SAVE "torch.save"
+#define MR_TARGET_PROGRAM "program"
+#define MR_TARGET_FILES "data files"
+#define MR_TARGET_MACHINE "machine"
+
+/* Values are texts: "4", "true", "ssd=/tmp/cache:1GiB"; `from` may be NULL. Each returns the change, for its note; NULL
+ * without memory. */
+struct mr_change *mr_change_option(struct mr_advice *a, struct mr_draft *d, const char *key, const char *from,
+                                   const char *to);
+struct mr_change *mr_change_argument(struct mr_advice *a, struct mr_draft *d, const char *target, const char *key,
+                                     const char *from, const char *to);
+void mr_change_code(struct mr_advice *a, struct mr_draft *d, enum mr_idiom framework, const char *text);
+void mr_change_storage(struct mr_advice *a, struct mr_draft *d, const char *target, const char *text);
+void mr_change_note(struct mr_change *c, const char *note);
+void mr_change_drop(struct mr_draft *d, enum mr_idiom framework);
+/* "4", or NULL where it is not known. */
+const char *mr_say_number(struct mr_advice *a, double x);
+/* Snippets and, where the rule has none of its own, the command. */
+void mr_changes_finish(struct mr_advice *a, struct mr_draft *d);
 
 /* ---- ranks that others wait for (rule_run.c) ---- */
 int mr_culprit_rank(const struct mr_advice *a, const struct mr_explain_culprit *c);

@@ -138,34 +138,49 @@ const char *mr_if_format(const struct mr_advice *a, const char *format, const ch
 }
 
 /* 'run' refuses reader.read_type=memory beside tiers, a policy, and ranks that read for others. */
-const char *mr_try_memory(struct mr_advice *a)
+bool mr_change_to_memory(struct mr_advice *a, struct mr_draft *d)
 {
     const char *command = a->f->workload ? a->f->workload : "";
-    if (mr_known(a->f->from[0]) || strstr(command, "tiers") || strstr(command, "policy") ||
-        strstr(command, "file_access"))
-        return NULL;
-    return mr_try_run(a, "reader.read_type=memory");
+    if (a->own && (mr_known(a->f->from[0]) || strstr(command, "tiers") || strstr(command, "policy") ||
+                   strstr(command, "file_access")))
+        return false;
+    mr_change_note(mr_change_option(a, d, "reader.read_type", NULL, "memory"), "read once, then from memory");
+    return true;
 }
 
-void mr_fix_loading(struct mr_advice *a, struct mr_draft *d, double workers, double ahead)
+void mr_change_to_new_data(struct mr_advice *a, struct mr_draft *d)
 {
+    mr_change_option(a, d, "dataset.data_folder", NULL, "NEW_FOLDER");
+    mr_change_option(a, d, "workflow.generate_data", "false", "true");
+}
+
+void mr_change_loading(struct mr_advice *a, struct mr_draft *d, double workers, double ahead)
+{
+    const struct mr_pipeline now = mr_pipeline_now(a);
     double factor = fmax(2, ceil(ahead / fmax(1, workers)));
-    d->f.snippet[0] = mr_say(a, "reader:\n  read_threads: %.0f\n  prefetch_size: %.0f", workers, ahead);
-    d->f.snippet[1] =
-        mr_say(a, "DataLoader(..., num_workers=%.0f, prefetch_factor=%.0f, persistent_workers=True)", workers, factor);
-    if (a->f->no_loader)
-        d->f.snippet[1] = mr_say(a,
-                                 "class Batches(torch.utils.data.Dataset):    # what the loop does for one batch\n"
-                                 "    def __len__(self): return len(files)\n"
-                                 "    def __getitem__(self, i): return load(files[i])\n"
-                                 "for x in torch.utils.data.DataLoader(Batches(), batch_size=None, num_workers=%.0f, "
-                                 "prefetch_factor=%.0f): ...",
-                                 workers, factor);
-    if (a->f->team && !a->own)
-        d->f.snippet[1] = mr_say(a,
-                                 "millrace.torch.DataLoader(..., num_workers=%.0f, prefetch_factor=%.0f)\n"
-                                 "millrace.numpy.Loader(..., threads=%.0f, lookahead=%.0f)",
-                                 workers, ahead, workers, ahead);
-    d->f.snippet[2] = mr_say(a, "ds.map(load, num_parallel_calls=%.0f).prefetch(%.0f)", workers, fmax(ahead, 1));
-    d->f.command = mr_try_run(a, mr_say(a, "reader.read_threads=%.0f reader.prefetch_size=%.0f", workers, ahead));
+    const char *was = mr_say_number(a, now.workers), *is = mr_say_number(a, workers);
+    const char *were = mr_say_number(a, now.ahead), *are = mr_say_number(a, ahead);
+    mr_change_option(a, d, "reader.read_threads", was, is);
+    mr_change_option(a, d, "reader.prefetch_size", were, are);
+    if (a->f->no_loader) {
+        mr_change_code(a, d, MR_IDIOM_PYTORCH,
+                       mr_say(a,
+                              "class Batches(torch.utils.data.Dataset):    # what the loop does for one batch\n"
+                              "    def __len__(self): return len(files)\n"
+                              "    def __getitem__(self, i): return load(files[i])\n"
+                              "for x in torch.utils.data.DataLoader(Batches(), batch_size=None, num_workers=%.0f, "
+                              "prefetch_factor=%.0f): ...",
+                              workers, factor));
+    } else if (a->f->team && !a->own) {
+        mr_change_argument(a, d, MR_TARGET_OUR_LOADER, "num_workers", was, is);
+        mr_change_argument(a, d, MR_TARGET_OUR_LOADER, "prefetch_factor", were, are);
+    } else {
+        mr_change_argument(a, d, MR_TARGET_LOADER, "num_workers", was, is);
+        mr_change_argument(a, d, MR_TARGET_LOADER, "prefetch_factor",
+                           now.workers >= 1 ? mr_say_number(a, now.ahead / now.workers) : NULL,
+                           mr_say_number(a, factor));
+        mr_change_argument(a, d, MR_TARGET_LOADER, "persistent_workers", a->f->persistent ? "true" : NULL, "true");
+    }
+    mr_change_argument(a, d, MR_TARGET_DATASET, "num_parallel_calls", was, is);
+    mr_change_argument(a, d, MR_TARGET_DATASET, "prefetch", were, mr_say_number(a, fmax(ahead, 1)));
 }

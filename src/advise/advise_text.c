@@ -96,7 +96,9 @@ static void put_steps(struct mr_strbuf *s, const struct mr_explanation *x)
 
 static void put_finding(struct mr_strbuf *s, const struct mr_explanation *x, const struct mr_finding *f)
 {
-    static const char *const kind[] = {"our workload file", "PyTorch", "tf.data", "shell"};
+#define KIND_TEXT(name, key, text) text,
+    static const char *const kind[] = {MR_IDIOMS(KIND_TEXT)};
+#undef KIND_TEXT
     mr_strbuf_printf(s, "%s %s%s\n", f->id, mr_severity_name(f->severity), f->potential ? " (potential)" : "");
     put_lines(s, "  ", f->title);
     put_part(s, "measured", f->evidence);

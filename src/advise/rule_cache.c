@@ -181,10 +181,10 @@ bool mr_rule_ca1(struct mr_advice *a, struct mr_draft *d)
                mr_say_bytes(a, f->read_bytes), hot->path ? hot->path : "?", (unsigned long long)hot->reads, hot->ranks);
     d->f.formula = mr_say(a, "waits for reads %s x the file's share %s x what is read again %s", mr_say_s(a, a->read_s),
                           mr_say_share(a, fmin(1, share)), mr_say_share(a, again));
-    d->f.snippet[0] = "reader:\n  read_type: memory";
-    d->f.snippet[1] = mr_if_format(a, "hdf5", "h5py.File(path, 'r', driver='core', backing_store=False)");
-    d->f.snippet[3] = "cp DATA /dev/shm/ && export DATA=/dev/shm/...";
-    d->f.command = mr_try_memory(a);
+    (void)mr_change_to_memory(a, d);
+    mr_change_code(a, d, MR_IDIOM_PYTORCH,
+                   mr_if_format(a, "hdf5", "h5py.File(path, 'r', driver='core', backing_store=False)"));
+    mr_change_storage(a, d, MR_TARGET_FILES, "cp DATA /dev/shm/ && export DATA=/dev/shm/...");
     return true;
 }
 
@@ -216,11 +216,11 @@ bool mr_rule_ca2(struct mr_advice *a, struct mr_draft *d)
         d->f.saves_low_s -= staging;
         d->f.saves_high_s -= staging;
     }
-    d->f.snippet[0] = "reader:\n  read_type: memory";
-    d->f.snippet[1] = "# keep decoded samples in the data set object, or copy the files to /dev/shm first";
-    d->f.snippet[2] = "ds.cache()";
-    d->f.snippet[3] = "cp -r DATA /dev/shm/";
-    d->f.command = mr_try_memory(a);
+    (void)mr_change_to_memory(a, d);
+    mr_change_code(a, d, MR_IDIOM_PYTORCH,
+                   "# keep decoded samples in the data set object, or copy the files to /dev/shm first");
+    mr_change_argument(a, d, MR_TARGET_DATASET, "cache", NULL, "memory");
+    mr_change_storage(a, d, MR_TARGET_FILES, "cp -r DATA /dev/shm/");
     return true;
 }
 
@@ -242,11 +242,10 @@ bool mr_rule_ca3(struct mr_advice *a, struct mr_draft *d)
     d->weight = 0.6; /* memory, where it fits, is the better place */
     set_tier(a, d, &l, SSD_RATE, "a local disk");
     double gib = ceil(1.1 * bytes / (double)MR_GIB);
-    d->f.snippet[0] = mr_say(a, "reader:\n  tiers: 'ssd=/tmp/cache:%.0fGiB'", gib);
-    d->f.snippet[1] = "root = '/local/data'    # copied by the first lines of the job script";
-    d->f.snippet[2] = "ds.cache('/local/cache')";
-    d->f.snippet[3] = "rsync -a DATA/ /local/data/";
-    d->f.command = mr_try_run(a, mr_say(a, "--tiers ssd=/tmp/cache:%.0fGiB", gib));
+    mr_change_option(a, d, "reader.tiers", NULL, mr_say(a, "ssd=/tmp/cache:%.0fGiB", gib));
+    mr_change_code(a, d, MR_IDIOM_PYTORCH, "root = '/local/data'    # copied by the first lines of the job script");
+    mr_change_argument(a, d, MR_TARGET_DATASET, "cache", NULL, "/local/cache");
+    mr_change_storage(a, d, MR_TARGET_FILES, "rsync -a DATA/ /local/data/");
     return true;
 }
 
@@ -278,10 +277,11 @@ bool mr_rule_ca4(struct mr_advice *a, struct mr_draft *d)
                            mr_say_bytes(a, f->read_bytes), mr_say_bytes(a, data), mr_say_bytes(a, memory));
     d->f.formula = mr_say(a, "waits for reads %s x (1 - data set / bytes read) %s", mr_say_s(a, a->read_s),
                           mr_say_share(a, again));
-    d->f.snippet[0] = "reader:\n  tiers: auto\n  peers: on";
-    d->f.snippet[1] =
-        mr_if_format(a, "hdf5", "h5py.File(path, 'r', driver='core')    # or an in-memory store such as DDStore");
-    d->f.command = a->own ? mr_try_run(a, "--tiers auto --peers on") : NULL;
+    mr_change_option(a, d, "reader.tiers", NULL, "auto");
+    mr_change_option(a, d, "reader.peers", NULL, "on");
+    mr_change_code(
+        a, d, MR_IDIOM_PYTORCH,
+        mr_if_format(a, "hdf5", "h5py.File(path, 'r', driver='core')    # or an in-memory store such as DDStore"));
     return true;
 }
 
@@ -354,9 +354,10 @@ bool mr_rule_st1(struct mr_advice *a, struct mr_draft *d)
         mr_say(a, "stripe size %s, count %.0f, %s reads in flight", mr_say_bytes(a, f->stripe_bytes),
                mr_known_or(f->stripe_count, NAN), mr_known(f->in_flight) ? mr_say(a, "%.1f", f->in_flight) : "unknown");
     d->f.formula = "unknown beforehand: it depends on the load of the OSTs";
-    d->f.snippet[3] =
+    mr_change_storage(
+        a, d, MR_TARGET_FILES,
         "lfs setstripe -S 64K -c 1 try-a; lfs setstripe -S 1M -c 4 try-b; lfs setstripe -S 4M -c -1 try-c\n"
-        "cp SAMPLE_FILES try-a/ try-b/ try-c/    # then read each";
+        "for to in try-a try-b try-c; do cp SAMPLE_FILES $to/; done    # then read each");
     return true;
 }
 
@@ -383,6 +384,6 @@ bool mr_rule_st2(struct mr_advice *a, struct mr_draft *d)
     d->f.fix = "more stripes for big files that several readers share";
     d->f.evidence = mr_say(a, "stripe count %.0f, largest file %s", f->stripe_count, mr_say_bytes(a, largest));
     d->f.formula = "at most x min(stripes, readers) on the waits for reads; half of them taken";
-    d->f.snippet[3] = "lfs setstripe -c 4 -S 1M NEW_FOLDER && cp FILES NEW_FOLDER/";
+    mr_change_storage(a, d, MR_TARGET_FILES, "lfs setstripe -c 4 -S 1M NEW_FOLDER && cp FILES NEW_FOLDER/");
     return true;
 }

@@ -95,10 +95,10 @@ bool mr_rule_ck1(struct mr_advice *a, struct mr_draft *d)
     d->f.formula =
         mr_say(a, "checkpoint time %s x (1 - %s / %s)%s", mr_say_s(a, a->checkpoint_s), mr_say_rate(a, rate),
                mr_say_rate(a, fast), late > 0 ? mr_say(a, " - %s that copies come late", mr_say_s(a, late)) : "");
-    d->f.snippet[0] = "checkpoint:\n  burst_buffer: {folder: /local/ckpt}";
-    d->f.snippet[1] = "torch.distributed.checkpoint.async_save(state, checkpoint_id='/local/ckpt/42')    # then copy";
-    d->f.snippet[3] = "rsync -a /local/ckpt/ /lustre/run/ckpt/ &";
-    d->f.command = a->own ? mr_try_run(a, "--burst-buffer /local/ckpt") : mr_try_run(a, "");
+    mr_change_option(a, d, "checkpoint.burst_buffer.folder", NULL, "/tmp/ckpt");
+    mr_change_code(a, d, MR_IDIOM_PYTORCH,
+                   "torch.distributed.checkpoint.async_save(state, checkpoint_id='/local/ckpt/42')    # then copy");
+    mr_change_storage(a, d, MR_TARGET_FILES, "rsync -a /local/ckpt/ CHECKPOINTS/ &");
     return true;
 }
 
@@ -137,10 +137,9 @@ bool mr_rule_ck2(struct mr_advice *a, struct mr_draft *d)
     d->f.formula =
         mr_say(a, "blocked %s - copying %s at %s - what writing comes too late", mr_say_s(a, a->checkpoint_s),
                mr_say_bytes(a, s.bytes / s.writers), mr_say_rate(a, COPY_RATE));
-    d->f.snippet[0] = "checkpoint:\n  engine: async";
-    d->f.snippet[1] = "from millrace import checkpoint; saver = checkpoint.Saver(folder); saver.save(step, state)";
-    d->f.snippet[2] = "tf.train.CheckpointOptions(experimental_enable_async_checkpoint=True)";
-    d->f.command = a->own ? mr_try_run(a, "--burst-buffer /dev/shm/ckpt") : mr_try_run(a, "");
+    mr_change_option(a, d, "checkpoint.engine", "sync", "async");
+    mr_change_argument(a, d, MR_TARGET_SAVE, "saver", MR_TARGET_SAVE, "millrace.checkpoint.Saver");
+    mr_change_code(a, d, MR_IDIOM_TENSORFLOW, "tf.train.CheckpointOptions(experimental_enable_async_checkpoint=True)");
     return true;
 }
 
@@ -170,8 +169,8 @@ bool mr_rule_ck4(struct mr_advice *a, struct mr_draft *d)
                            s.n, mr_say_s(a, s.interval));
     d->f.formula = mr_say(a, "%s x (1 - %s / %s), the interval by Daly for a cost of %s and a failure in 24 h",
                           mr_say_s(a, a->checkpoint_s), mr_say_s(a, s.interval), mr_say_s(a, best), mr_say_s(a, cost));
-    d->f.snippet[0] = "checkpoint:\n  steps_between_checkpoints: 1000    # or more";
-    d->f.command = mr_try_run(a, "");
+    mr_change_note(mr_change_option(a, d, "checkpoint.steps_between_checkpoints", NULL, "1000"), "or more");
+    mr_change_code(a, d, MR_IDIOM_PYTORCH, "if step % 1000 == 0: save(...)    # or more");
     return true;
 }
 
@@ -202,7 +201,7 @@ bool mr_rule_ck3(struct mr_advice *a, struct mr_draft *d)
     d->f.evidence =
         mr_say(a, "%s of %s by rank 0, in %s", mr_say_bytes(a, one), mr_say_bytes(a, s.bytes), mr_say_s(a, s.seconds));
     d->f.formula = mr_say(a, "%s x (1 - 1 / %.0f writers)", mr_say_s(a, lost), writers);
-    d->f.snippet[1] = "torch.distributed.checkpoint.save(state_dict, checkpoint_id=path)    # each rank its shard";
-    d->f.command = mr_try_run(a, "");
+    mr_change_code(a, d, MR_IDIOM_PYTORCH,
+                   "torch.distributed.checkpoint.save(state_dict, checkpoint_id=path)    # each rank its shard");
     return true;
 }

@@ -178,8 +178,9 @@ bool mr_rule_sz3(struct mr_advice *a, struct mr_draft *d)
     d->f.title = mr_say(a, "small %s: %s, %s on the average", both(reads, writes),
                         mr_say_count(a, (reads ? j.reads : 0) + (writes ? j.writes : 0)), mr_say_bytes(a, mean));
     d->f.fix = "1 to 4 MiB per request: buffer in the program, larger HDF5 chunks, collective buffering in MPI-IO";
-    d->f.snippet[3] =
-        "export ROMIO_HINTS=hints    # hints: romio_cb_write enable, romio_cb_read enable, cb_buffer_size 16777216";
+    mr_change_storage(
+        a, d, MR_TARGET_FILES,
+        "export ROMIO_HINTS=hints    # hints: romio_cb_write enable, romio_cb_read enable, cb_buffer_size 16777216");
     return true;
 }
 
@@ -201,7 +202,7 @@ bool mr_rule_aln1(struct mr_advice *a, struct mr_draft *d)
     d->f.title = mr_say(a, "misaligned requests: %s of %s do not begin at a border of %s",
                         mr_say_share(a, not_aligned / j.ops), mr_say_count(a, j.ops), mr_say_bytes(a, unit));
     d->f.fix = "requests that begin and end at stripe borders; H5Pset_alignment for HDF5";
-    d->f.snippet[3] = "lfs getstripe -S FILE    # then align to it";
+    mr_change_storage(a, d, MR_TARGET_FILES, "lfs getstripe -S FILE    # then align to it");
     return true;
 }
 
@@ -342,7 +343,7 @@ bool mr_rule_ost1(struct mr_advice *a, struct mr_draft *d)
                               mr_say_bytes(a, j.bytes), j.n, osts)
                      : mr_say(a, "server load imbalance: the busiest OST has %.1f times the bytes of the mean", uneven);
     d->f.fix = "more stripes for big shared files";
-    d->f.snippet[3] = "lfs setstripe -c -1 -S 1M FOLDER    # before the file is made";
+    mr_change_storage(a, d, MR_TARGET_FILES, "lfs setstripe -c -1 -S 1M FOLDER    # before the file is made");
     return true;
 }
 
@@ -386,7 +387,8 @@ bool mr_rule_col1(struct mr_advice *a, struct mr_draft *d)
     d->f.title = mr_say(a, "no collective I/O: %s independent MPI-IO calls of %.0f processes on a shared file",
                         mr_say_count(a, alone), j.n);
     d->f.fix = "MPI_File_write_all and read_all; H5FD_MPIO_COLLECTIVE for HDF5";
-    d->f.snippet[3] = "export ROMIO_HINTS=hints    # hints: romio_cb_write enable, romio_cb_read enable";
+    mr_change_storage(a, d, MR_TARGET_FILES,
+                      "export ROMIO_HINTS=hints    # hints: romio_cb_write enable, romio_cb_read enable");
     return true;
 }
 

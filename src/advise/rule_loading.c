@@ -70,7 +70,7 @@ static void pf1_words(struct mr_advice *a, struct mr_draft *d, const struct mr_p
     }
     if (d->f.potential)
         d->f.title = mr_say(a, "%s; %s", d->f.title, times_faster(a, p));
-    mr_fix_loading(a, d, fmax(1, q->workers), q->ahead);
+    mr_change_loading(a, d, fmax(1, q->workers), q->ahead);
 }
 
 /* Whether anybody knows what more readers would get. */
@@ -150,7 +150,7 @@ static bool more_workers(struct mr_advice *a, struct mr_draft *d, const struct m
     d->f.evidence = evidence(a, p);
     d->f.formula = mr_replay_formula(a, mr_say(a, "%.0f workers", q->workers));
     d->weight = p->workers < 1 ? 0.8 : 1; /* PF1 says the same better */
-    mr_fix_loading(a, d, q->workers, q->ahead);
+    mr_change_loading(a, d, q->workers, q->ahead);
     return true;
 }
 
@@ -212,9 +212,10 @@ static bool few_decoders(struct mr_advice *a, struct mr_draft *d, const struct m
     d->f.fix = mr_say(a, "decoding threads %.0f -> %.0f, or automatic", a->f->decode_threads, p->cpus);
     d->f.evidence = evidence(a, p);
     d->f.formula = "unknown: no event tells of decoding";
-    d->f.snippet[0] = mr_say(a, "reader:\n  computation_threads: %.0f", p->cpus);
-    d->f.snippet[2] = "ds.map(decode, num_parallel_calls=tf.data.AUTOTUNE)";
-    d->f.command = mr_try_run(a, mr_say(a, "reader.computation_threads=%.0f", p->cpus));
+    mr_change_option(a, d, "reader.computation_threads", mr_say_number(a, a->f->decode_threads),
+                     mr_say_number(a, p->cpus));
+    mr_change_argument(a, d, MR_TARGET_DATASET, "num_parallel_calls", mr_say_number(a, a->f->decode_threads),
+                       "AUTOTUNE");
     return true;
 }
 
@@ -284,10 +285,9 @@ bool mr_rule_th4(struct mr_advice *a, struct mr_draft *d)
                       grows ? "" : "; more readers do not help");
     d->f.evidence = evidence(a, &p);
     d->f.formula = mr_replay_formula(a, "storage twice as fast");
-    if (!a->own || mr_try_memory(a))
-        d->f.snippet[0] = "reader:\n  read_type: memory    # read once, then from memory, where the data set fits";
-    d->f.snippet[2] = "ds.cache()    # where the data set fits into memory; ds.cache('/local/cache') onto a local disk";
-    d->f.command = a->own ? mr_try_memory(a) : NULL;
+    (void)mr_change_to_memory(a, d);
+    mr_change_note(mr_change_argument(a, d, MR_TARGET_DATASET, "cache", NULL, "memory"),
+                   "where the data set fits into memory; cache('/local/cache') onto a local disk");
     return true;
 }
 
@@ -327,8 +327,10 @@ bool mr_rule_cpu1(struct mr_advice *a, struct mr_draft *d)
                         mr_say_s(a, p.cpu_s), taken ? mr_say(a, " and all %.3g CPUs of a rank are taken", p.cpus) : "");
     d->f.fix = "a cheaper decode: smaller pictures on disk, a faster decoder (libjpeg-turbo, nvJPEG, DALI), decoded or "
                "resized data stored once, fewer transforms, or more CPUs per accelerator";
-    d->f.snippet[1] = "# decode on the accelerator\ntorchvision.io.decode_jpeg(data, device='cuda')";
-    d->f.snippet[2] = "ds.map(decode, num_parallel_calls=tf.data.AUTOTUNE).cache()    # before random transforms";
+    mr_change_code(a, d, MR_IDIOM_PYTORCH,
+                   "# decode on the accelerator\ntorchvision.io.decode_jpeg(data, device='cuda')");
+    mr_change_argument(a, d, MR_TARGET_DATASET, "num_parallel_calls", NULL, "AUTOTUNE");
+    mr_change_note(mr_change_argument(a, d, MR_TARGET_DATASET, "cache", NULL, "memory"), "before random transforms");
     d->f.evidence = evidence(a, &p);
     d->f.formula = mr_replay_formula(a, "a decode that takes half the time");
     return true;
@@ -353,9 +355,9 @@ bool mr_rule_pf2(struct mr_advice *a, struct mr_draft *d)
     d->f.fix = "copy the next batch while this one computes: pinned memory and non-blocking copies";
     d->f.evidence = mr_say(a, "copies %s of %s waiting for input", mr_say_s(a, copy), mr_say_s(a, input));
     d->f.formula = mr_say(a, "all copy time: %s", mr_say_s(a, copy));
-    d->f.snippet[1] = "DataLoader(..., pin_memory=True)\nbatch = batch.to(device, non_blocking=True)    # on a side "
-                      "stream, one batch ahead";
-    d->f.snippet[2] = "ds.prefetch_to_device('/gpu:0')    # tf.data.experimental.prefetch_to_device";
-    d->f.command = mr_try_run(a, "");
+    mr_change_argument(a, d, MR_TARGET_LOADER, "pin_memory", NULL, "true");
+    mr_change_code(a, d, MR_IDIOM_PYTORCH,
+                   "batch = batch.to(device, non_blocking=True)    # on a side stream, one batch ahead");
+    mr_change_code(a, d, MR_IDIOM_TENSORFLOW, "ds.apply(tf.data.experimental.prefetch_to_device('/gpu:0'))");
     return true;
 }

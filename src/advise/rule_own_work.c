@@ -31,8 +31,7 @@ bool mr_rule_lg1(struct mr_advice *a, struct mr_draft *d)
                                mr_say_bytes(a, (double)f->read_bytes), mr_say_bytes(a, (double)f->written_bytes))
                       : "calls of the training thread between its steps, on files that hold no data";
     d->f.formula = "0.9 x time in these calls and between them (0.5 to 1)";
-    d->f.snippet[1] = "if step % 100 == 0: log(...)    # settings: read once, before the loop";
-    d->f.command = mr_try_run(a, "");
+    mr_change_code(a, d, MR_IDIOM_PYTORCH, "if step % 100 == 0: log(...)    # settings: read once, before the loop");
     return true;
 }
 
@@ -51,8 +50,8 @@ bool mr_rule_cpu2(struct mr_advice *a, struct mr_draft *d)
     d->f.fix = "more CPUs for this job, or fewer threads on them: one per worker, and none beside it";
     d->f.evidence = "time in the kernel's run queue (schedstat), per batch";
     d->f.formula = "time without a CPU while a batch was waited for";
-    d->f.snippet[1] = "torch.set_num_threads(1)    # in each worker; OMP_NUM_THREADS=1 for libraries";
-    d->f.snippet[3] = "srun --cpus-per-task=N ...";
-    d->f.command = mr_try_run(a, "");
+    mr_change_code(a, d, MR_IDIOM_PYTORCH,
+                   "torch.set_num_threads(1)    # in each worker; OMP_NUM_THREADS=1 for libraries");
+    mr_change_storage(a, d, MR_TARGET_MACHINE, "srun --cpus-per-task=N ...");
     return true;
 }

@@ -87,11 +87,13 @@ bool mr_rule_sz1(struct mr_advice *a, struct mr_draft *d)
     if (replayed)
         d->f.formula = mr_replay_formula(a, mr_say(a, "latency %s paid once per MiB: reads take %s of their time",
                                                    mr_say_s(a, latency), mr_say_share(a, q.read_x)));
-    d->f.snippet[0] = "reader:\n  transfer_size: 1048576";
-    d->f.snippet[1] = mr_if_format(
-        a, "hdf5", "h5py.File(path, 'r', rdcc_nbytes=64 << 20)    # and chunks of about 1 MiB when writing");
-    d->f.snippet[2] = mr_if_format(a, "tfrecord", "tf.data.TFRecordDataset(files, buffer_size=4 << 20)");
-    d->f.command = mr_try_run(a, "reader.transfer_size=1048576");
+    mr_change_option(a, d, "reader.transfer_size", NULL, "1048576");
+    mr_change_code(a, d, MR_IDIOM_PYTORCH,
+                   mr_if_format(a, "hdf5",
+                                "h5py.File(path, 'r', rdcc_nbytes=64 << 20)    # and chunks of about 1 MiB when "
+                                "writing"));
+    if (mr_if_format(a, "tfrecord", ""))
+        mr_change_argument(a, d, "tf.data.TFRecordDataset", "buffer_size", NULL, "4194304");
     return true;
 }
 
@@ -132,10 +134,10 @@ bool mr_rule_md1(struct mr_advice *a, struct mr_draft *d)
                        ? mr_replay_formula(a, mr_say(a, "%s of the opens", mr_say_share(a, fewer)))
                        : mr_say(a, "not replayed: metadata's part of the stall %s x (1 - new opens / old opens %.3f)",
                                 mr_say_s(a, meta), fewer);
-    d->f.snippet[0] = "dataset:\n  num_samples_per_file: 1000\n  format: tfrecord";
-    d->f.snippet[1] = "webdataset.WebDataset('shards/{000000..000999}.tar')";
-    d->f.snippet[2] = "tf.data.TFRecordDataset(shards, num_parallel_reads=8)";
-    d->f.command = a->own ? mr_try_run(a, "dataset.num_samples_per_file=1000 --generate --data NEW_FOLDER") : NULL;
+    mr_change_option(a, d, "dataset.num_samples_per_file", NULL, "1000");
+    mr_change_to_new_data(a, d);
+    mr_change_code(a, d, MR_IDIOM_PYTORCH, "webdataset.WebDataset('shards/{000000..000999}.tar')");
+    mr_change_code(a, d, MR_IDIOM_TENSORFLOW, "tf.data.TFRecordDataset(shards, num_parallel_reads=8)");
     return true;
 }
 
@@ -164,9 +166,9 @@ bool mr_rule_sz2(struct mr_advice *a, struct mr_draft *d)
         mr_say(a, "%s of %s reads have 256 KiB", mr_say_count(a, (double)s->top_ops[0]), mr_say_count(a, ops));
     d->f.formula = mr_say(a, "waits for reads %s x latency's part of a read %s, paid once per 4 MiB", mr_say_s(a, pool),
                           mr_say_share(a, each > 0 ? latency / each : 0));
-    d->f.snippet[0] = "reader:\n  transfer_size: 4194304";
-    d->f.snippet[2] = "tf.data.TFRecordDataset(files, buffer_size=8 << 20, num_parallel_reads=8)";
-    d->f.command = mr_try_run(a, "reader.transfer_size=4194304");
+    mr_change_option(a, d, "reader.transfer_size", "262144", "4194304");
+    mr_change_argument(a, d, "tf.data.TFRecordDataset", "buffer_size", "262144", "8388608");
+    mr_change_argument(a, d, "tf.data.TFRecordDataset", "num_parallel_reads", NULL, "8");
     return true;
 }
 
@@ -193,7 +195,8 @@ bool mr_rule_md2(struct mr_advice *a, struct mr_draft *d)
     d->f.fix = "read it into memory at once and parse it there";
     d->f.evidence = mr_say(a, "'%s': %s in its calls", hit->path ? hit->path : "?", mr_say_s(a, seconds));
     d->f.formula = mr_say(a, "the file's calls %s less one read", mr_say_s(a, seconds));
-    d->f.snippet[1] = mr_if_format(a, "hdf5", "h5py.File(io.BytesIO(open(path, 'rb').read()), 'r')");
+    mr_change_code(a, d, MR_IDIOM_PYTORCH,
+                   mr_if_format(a, "hdf5", "h5py.File(io.BytesIO(open(path, 'rb').read()), 'r')"));
     return true;
 }
 
@@ -249,10 +252,11 @@ bool mr_rule_fm1(struct mr_advice *a, struct mr_draft *d)
     d->f.fix = "store binary records once (TFRecord, NPY, Parquet)";
     d->f.evidence = mr_say(a, "waits for decoding and parsing %s", mr_say_s(a, a->cpu_s));
     d->f.formula = mr_say(a, "waits for parsing %s x 0.8", mr_say_s(a, a->cpu_s));
-    d->f.snippet[0] = "dataset:\n  format: npy";
-    d->f.snippet[1] =
-        "numpy.save('data.npy', pandas.read_csv('data.csv').values)    # once; then numpy.load(..., mmap_mode='r')";
-    d->f.command = a->own ? mr_try_run(a, "dataset.format=npy --generate --data NEW_FOLDER") : mr_try_run(a, "");
+    mr_change_option(a, d, "dataset.format", format, "npy");
+    mr_change_to_new_data(a, d);
+    mr_change_code(a, d, MR_IDIOM_PYTORCH,
+                   "numpy.save('data.npy', pandas.read_csv('data.csv').values)    # once; then numpy.load(..., "
+                   "mmap_mode='r')");
     return true;
 }
 
@@ -325,6 +329,6 @@ bool mr_rule_ra1(struct mr_advice *a, struct mr_draft *d)
     d->f.evidence = mr_say(a, "%s of the reads follow the one before", mr_say_share(a, consecutive / streamed));
     d->f.formula = mr_say(a, "waits for storage %s x (1 - 1 / %.2f)", mr_say_s(a, mr_stall_s(a, MR_STALL_STORAGE)),
                           f->cold_fraction);
-    d->f.snippet[3] = "sudo blockdev --setra 32 /dev/DEVICE    # in sectors of 512 bytes";
+    mr_change_storage(a, d, MR_TARGET_MACHINE, "sudo blockdev --setra 32 /dev/DEVICE    # in sectors of 512 bytes");
     return true;
 }

@@ -45,15 +45,16 @@ bool mr_rule_ev1(struct mr_advice *a, struct mr_draft *d)
                             workers > 0.5 && workers < 1.5 ? "worker" : "workers", mr_say_s(a, load));
         d->f.fix = mr_say(a, "the evaluation's loader: workers %.0f -> %.0f", workers, then);
         d->f.formula = mr_replay_formula(a, mr_say(a, "%.0f workers", then));
-        d->f.snippet[1] = mr_say(a, "DataLoader(validation, num_workers=%.0f, ...)", then);
+        mr_change_argument(a, d, MR_TARGET_EVALUATION, "num_workers", mr_say_number(a, workers),
+                           mr_say_number(a, then));
     } else {
         d->f.fix = "give the evaluation's loader workers, or more of them, or evaluate less often";
         d->f.formula = "unknown: how long a batch of it takes to load is not in the trace";
     }
     d->f.saves_low_s = mr_known(d->f.saves_s) ? 0.5 * d->f.saves_s : NAN;
     d->f.saves_high_s = a->evaluation_s;
-    d->f.snippet[2] = "validation.map(decode, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)";
-    d->f.command = mr_try_run(a, "");
+    mr_change_argument(a, d, MR_TARGET_EVALUATED, "num_parallel_calls", NULL, "AUTOTUNE");
+    mr_change_argument(a, d, MR_TARGET_EVALUATED, "prefetch", NULL, "AUTOTUNE");
     return true;
 }
 
@@ -85,9 +86,8 @@ bool mr_rule_ep1(struct mr_advice *a, struct mr_draft *d)
     d->f.formula = replayed ? mr_replay_formula(a, "workers that start once")
                             : mr_say(a, "not replayed: (%s - %s) x %.0f epochs behind the first",
                                      mr_say_s(a, f->first_step_s), mr_say_s(a, f->step_s), f->epochs - 1);
-    d->f.snippet[1] = "DataLoader(..., persistent_workers=True)";
-    d->f.snippet[2] = "ds.repeat(epochs)    # one iterator over all epochs";
-    d->f.command = mr_try_run(a, "");
+    mr_change_argument(a, d, MR_TARGET_LOADER, "persistent_workers", "false", "true");
+    mr_change_code(a, d, MR_IDIOM_TENSORFLOW, "ds.repeat(epochs)    # one iterator over all epochs");
     return true;
 }
 
@@ -106,7 +106,9 @@ bool mr_rule_fm2(struct mr_advice *a, struct mr_draft *d)
     d->weight = 0.7; /* PF1 is the same advice for any format */
     d->f.title = mr_say(a, "%s files are read without read-ahead, as the library does it", format);
     d->f.fix = "read ahead with a loader of your own choice, or tell the kernel: posix_fadvise(POSIX_FADV_WILLNEED)";
-    d->f.snippet[1] = "os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_WILLNEED)    # for the next file, before it is needed";
+    mr_change_drop(d, MR_IDIOM_PYTORCH);
+    mr_change_code(a, d, MR_IDIOM_PYTORCH,
+                   "os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_WILLNEED)    # for the next file, before it is needed");
     return true;
 }
 
@@ -217,7 +219,7 @@ bool mr_rule_tl1(struct mr_advice *a, struct mr_draft *d)
                            mr_say_s(a, a->stall_s));
     d->f.formula = mr_say(a, "those waits: %s", mr_say_s(a, tail));
     double workers = fmax(1, mr_known_or(a->f->workers, 1));
-    mr_fix_loading(a, d, workers, fmax(2 * mr_known_or(a->f->prefetch, 2), 4));
+    mr_change_loading(a, d, workers, fmax(2 * mr_known_or(a->f->prefetch, 2), 4));
     return true;
 }
 
@@ -346,7 +348,6 @@ bool mr_rule_nb1(struct mr_advice *a, struct mr_draft *d)
     d->f.fix = "leave CPUs to the training process: fewer workers, threads of libraries limited, processes pinned";
     d->f.evidence = mr_say(a, "%s steps", mr_say_count(a, (double)a->x->steps));
     d->f.formula = mr_say(a, "(%s - %s) x %.0f steps", mr_say_s(a, usual), mr_say_s(a, low), a->steps);
-    d->f.snippet[1] = "torch.set_num_threads(n)    # in each worker: 1";
-    d->f.command = mr_try_run(a, "");
+    mr_change_code(a, d, MR_IDIOM_PYTORCH, "torch.set_num_threads(n)    # in each worker: 1");
     return true;
 }

@@ -60,11 +60,11 @@ bool mr_rule_sh1(struct mr_advice *a, struct mr_draft *d)
                         ranks_of(a));
     d->f.fix =
         "shard by rank; check that the sampler gets rank and world size, and that all ranks shuffle with one seed";
-    d->f.snippet[0] = "reader:\n  file_access: multi";
-    d->f.snippet[1] =
-        "DistributedSampler(dataset, num_replicas=world, rank=rank, seed=0)    # and sampler.set_epoch(epoch)";
-    d->f.snippet[2] = "ds.shard(num_shards=world, index=rank)";
-    d->f.command = mr_try_run(a, "pattern.same_offsets=false");
+    mr_change_option(a, d, "pattern.same_offsets", "true", "false");
+    mr_change_code(a, d, MR_IDIOM_PYTORCH,
+                   "DistributedSampler(dataset, num_replicas=world, rank=rank, seed=0)    # and "
+                   "sampler.set_epoch(epoch)");
+    mr_change_code(a, d, MR_IDIOM_TENSORFLOW, "ds.shard(num_shards=world, index=rank)");
     return true;
 }
 
@@ -80,9 +80,9 @@ bool mr_rule_sh2(struct mr_advice *a, struct mr_draft *d)
     d->f.title = mr_say(a, "all %.0f ranks read the same bytes: shared storage delivers everything %.0f times",
                         ranks_of(a), ranks_of(a));
     d->f.fix = "let one rank (or a few) read and broadcast, or read collectively";
-    d->f.snippet[0] = "reader:\n  file_access: collective";
-    d->f.snippet[1] = "data = load() if rank == 0 else empty\ntorch.distributed.broadcast(data, src=0)";
-    d->f.command = mr_try_run(a, "reader.file_access=collective");
+    mr_change_option(a, d, "reader.file_access", NULL, "collective");
+    mr_change_code(a, d, MR_IDIOM_PYTORCH,
+                   "data = load() if rank == 0 else empty\ntorch.distributed.broadcast(data, src=0)");
     return true;
 }
 
@@ -112,9 +112,9 @@ bool mr_rule_sh3(struct mr_advice *a, struct mr_draft *d)
     d->f.formula = mr_say(
         a, "waits for reads behind the first epoch %s x (1 - 1 / 2.4), the ratio measured for HEPCNN on Cori (NERSC)",
         mr_say_s(a, a->read_s * part));
-    d->f.snippet[0] = "reader:\n  order: shard";
-    d->f.snippet[2] = "ds.shard(world, rank).shuffle(buffer)    # instead of shuffle().shard()";
-    d->f.command = mr_try_run(a, "reader.order=shard");
+    mr_change_option(a, d, "reader.order", NULL, "shard");
+    mr_change_code(a, d, MR_IDIOM_TENSORFLOW,
+                   "ds.shard(world, rank).shuffle(buffer)    # instead of shuffle().shard()");
     return true;
 }
 
@@ -136,7 +136,7 @@ bool mr_rule_sh4(struct mr_advice *a, struct mr_draft *d)
     d->f.evidence = mr_say(a, "%s read from '%s'; waits for reads %s", mr_say_bytes(a, (double)big->read_bytes),
                            big->path ? big->path : "?", mr_say_s(a, a->read_s));
     d->f.formula = "unknown beforehand: it depends on the file system";
-    d->f.snippet[0] = mr_say(a, "dataset:\n  num_files_train: %u", big->ranks);
-    d->f.command = mr_try_run(a, mr_say(a, "dataset.num_files_train=%u --generate --data NEW_FOLDER", big->ranks));
+    mr_change_option(a, d, "dataset.num_files_train", NULL, mr_say_number(a, big->ranks));
+    mr_change_to_new_data(a, d);
     return true;
 }

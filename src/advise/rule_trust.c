@@ -47,8 +47,7 @@ bool mr_rule_cch1(struct mr_advice *a, struct mr_draft *d)
     d->f.fix = "drop the cache before the run, read directly, or use a data set larger than memory";
     d->f.evidence = mr_say(a, "%s read", mr_say_bytes(a, f->read_bytes));
     d->f.formula = "none: the result means something else";
-    d->f.snippet[0] = "reader:\n  odirect: true";
-    d->f.command = a->own ? mr_try_run(a, "--cache cold") : NULL;
+    mr_change_option(a, d, "--cache", NULL, "cold");
     return true;
 }
 

@@ -351,6 +351,40 @@ static inline bool mr_trust_complete(const struct mr_explain_trust *t)
 enum mr_severity { MR_SEVERITY_NOTE, MR_SEVERITY_MINOR, MR_SEVERITY_MAJOR, MR_SEVERITY_CRITICAL };
 const char *mr_severity_name(enum mr_severity s); /* "note", "minor", "major", "critical" */
 
+/* What a finding changes, as data: snippets and the command are made from it (src/advise/advise_changes.c). */
+#define MR_CHANGE_KINDS(X)                                                                                             \
+    X(OPTION, "option")       /* a key of the workload, or an option of `millrace run` ("--cache") */                  \
+    X(INJECTION, "injection") /* an argument of a call that the program makes: can be changed while it starts */       \
+    X(CODE, "code")           /* lines that somebody has to write */                                                   \
+    X(STORAGE, "storage")     /* where or how files lie, or what surrounds the program: a command of the shell */
+enum mr_change_kind {
+#define MR_CHANGE_ENUM(name, key) MR_CHANGE_##name,
+    MR_CHANGE_KINDS(MR_CHANGE_ENUM)
+#undef MR_CHANGE_ENUM
+        MR_CHANGE_KIND_COUNT
+};
+/* Whose change it is: the same advice is listed for each framework that has a way to do it. */
+#define MR_IDIOMS(X)                                                                                                   \
+    X(MILLRACE, "millrace", "our workload file")                                                                       \
+    X(PYTORCH, "pytorch", "PyTorch")                                                                                   \
+    X(TENSORFLOW, "tensorflow", "tf.data")                                                                             \
+    X(ANY, "any", "shell")
+enum mr_idiom {
+#define MR_IDIOM_ENUM(name, key, text) MR_IDIOM_##name,
+    MR_IDIOMS(MR_IDIOM_ENUM)
+#undef MR_IDIOM_ENUM
+        MR_IDIOM_COUNT
+};
+struct mr_change {
+    uint8_t kind, framework;
+    const char *target;    /* what is changed: "workload", "torch.utils.data.DataLoader", "data files" ... */
+    const char *key;       /* of the target: "reader.read_threads", "num_workers"; NULL: the target as a whole */
+    const char *from, *to; /* from: NULL unknown, or not set. of lines of code and of commands: the text */
+    const char *note;      /* a comment to it; NULL */
+    const char *file;      /* where the program makes the target; NULL unknown */
+    unsigned line;
+};
+
 struct mr_finding {
     const char *id; /* "PF1" */
     uint8_t severity;
@@ -360,9 +394,11 @@ struct mr_finding {
     const char *evidence;                      /* measured values behind it, a few lines */
     const char *formula;                       /* how saves_s was computed, with the numbers put in */
     const char *fix;                           /* one line: what to change */
-    const char *snippet[4]; /* the same as lines of: our YAML, PyTorch, tf.data, shell; NULL where it does not apply */
-    const char *command;    /* a command that exists and tries it; NULL */
-    bool potential;         /* hidden behind compute now: would matter if compute got faster */
+    struct mr_change *change;                  /* the same as data, by framework */
+    size_t changes;
+    const char *snippet[MR_IDIOM_COUNT]; /* made of them, in the framework's language; NULL: none of it */
+    const char *command;                 /* a command that exists and tries it; NULL */
+    bool potential;                      /* hidden behind compute now: would matter if compute got faster */
     double adds_s; /* of saves_s: beyond what the findings before this one save already. saves_s is for this change
                       alone; several of one cause do not add up, adds_s do */
 };

@@ -287,6 +287,12 @@ static void mask_texts(struct mask *m)
                                 &f->snippet[0], &f->snippet[1], &f->snippet[2], &f->snippet[3]};
         for (unsigned k = 0; k < MR_ARRAY_LEN(texts); k++)
             *texts[k] = mask_text(m, *texts[k]);
+        for (size_t k = 0; k < f->changes; k++) {
+            struct mr_change *c = &f->change[k];
+            c->from = mask_text(m, c->from);
+            c->to = mask_text(m, c->to);
+            c->file = mask_path(m, c->file);
+        }
     }
     for (size_t i = 0; i < x->snippets; i++)
         x->snippet[i].name = mask_text(m, x->snippet[i].name);

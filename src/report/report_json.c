@@ -121,6 +121,41 @@ static void put_verdict(struct mr_out *o, const struct mr_explanation *x)
     mr_out_text(o, "},\n");
 }
 
+/* A value as JSON has it: what was a number or true in the program is one here. */
+static void put_typed(struct mr_out *o, const char *name, const char *text)
+{
+    char *end = NULL;
+    mr_out_format(o, ",\"%s\":", name);
+    if (text && *text && ((void)strtod(text, &end), !*end) && strspn(text, "0123456789.-") == strlen(text))
+        mr_out_text(o, text);
+    else if (text && (!strcmp(text, "true") || !strcmp(text, "false")))
+        mr_out_text(o, text);
+    else
+        put_text(o, text);
+}
+
+static void put_changes(struct mr_out *o, const struct mr_finding *f)
+{
+#define KEY(name, key, ...) key,
+    static const char *const kind[] = {MR_CHANGE_KINDS(KEY)}, *const framework[] = {MR_IDIOMS(KEY)};
+#undef KEY
+    mr_out_text(o, ",\"changes\":[");
+    for (size_t i = 0; i < f->changes; i++) {
+        const struct mr_change *c = &f->change[i];
+        mr_out_format(o, "%s\n {\"kind\":\"%s\",\"framework\":\"%s\"", i ? "," : "", kind[c->kind],
+                      framework[c->framework]);
+        member_text(o, "target", c->target);
+        member_text(o, "key", c->key);
+        put_typed(o, "from", c->from);
+        put_typed(o, "to", c->to);
+        member_text(o, "note", c->note);
+        member_text(o, "file", c->file);
+        mr_out_format(o, ",\"line\":");
+        mr_out_format(o, c->file ? "%u}" : "null}", c->line);
+    }
+    mr_out_text(o, "]");
+}
+
 static void put_findings(struct mr_out *o, const struct mr_explanation *x)
 {
     mr_out_text(o, "\"findings\":[");
@@ -138,6 +173,7 @@ static void put_findings(struct mr_out *o, const struct mr_explanation *x)
         member_text(o, "evidence", f->evidence);
         member_text(o, "formula", f->formula);
         member_text(o, "fix", f->fix);
+        put_changes(o, f);
         mr_out_text(o, ",\"snippets\":{");
         for (unsigned k = 0, n = 0; k < MR_ARRAY_LEN(language); k++)
             if (f->snippet[k]) {

@@ -63,6 +63,15 @@ tr -s '\n ' ' ' <out | grep -q "was not tried" || fail "--no-probe: $(cat out)"
 run "bandwidth=10MB"; "$MILLRACE" report $o >told 2>err || fail "report: $(cat err)"
 [ "$(sed -n '/^VERDICT/,/^ *Best/p' out)" = "$(sed -n '/^VERDICT/,/^ *Best/p' told)" ] || fail "report: $(cat out told)"
 [ "$(sed -n '/^ 1 TH4/,/try:/p' out)" = "$(sed -n '/^ 1 TH4/,/try:/p' told)" ] || fail "report, findings: $(cat out told)"
+# the change as data is what the command sets
+"$MILLRACE" report $o --json >told 2>err && python3 - <<'P' || fail "changes: $(cat told err)"
+import json
+f = json.load(open("told"))["findings"][0]
+change = f["changes"][0]
+assert f["id"] == "TH4" and {"kind", "framework", "target", "key", "from", "to", "note", "file", "line"} == set(change)
+assert (change["kind"], change["framework"], change["target"]) == ("option", "millrace", "workload")
+assert f"{change['key']}={change['to']}" in f["command"] and change["file"] is None
+P
 command=$(sed -n 's/^ *try: millrace //p' out | head -1)
 eval "\"$MILLRACE\" -q $command --out again" >out 2>err && grep -q "Healthy\|first batch\|AU" out || fail "'$command': $(cat err)"
 echo "run, advice: ok"

@@ -3,6 +3,8 @@
 #include "explain_testlib.h"
 
 #include "advise/advise_internal.h"
+#include "conf/job_options.h"
+#include "conf/workload_apply.h"
 #include "explain/explain_settings.h"
 
 #include <setjmp.h>
@@ -10,6 +12,46 @@
 #include <stdio.h>
 
 #include <cmocka.h>
+
+/* What is shown and what is tried are the changes: each of them stands in the snippet of its framework, and those of
+ * the workload in the command, under a name that 'run' takes. */
+static void check_changes(const struct mr_explanation *x, const struct mr_finding *f)
+{
+    bool shown[MR_IDIOM_COUNT] = {false};
+    for (size_t i = 0; i < f->changes; i++) {
+        const struct mr_change *c = &f->change[i];
+        const char *dot = c->key ? strrchr(c->key, '.') : NULL, *leaf = dot ? dot + 1 : c->key;
+        assert_non_null(c->target);
+        assert_non_null(c->to);
+        assert_true(c->kind == MR_CHANGE_CODE || c->kind == MR_CHANGE_STORAGE || c->key);
+        assert_int_equal(c->kind == MR_CHANGE_OPTION, c->framework == MR_IDIOM_MILLRACE);
+        assert_int_equal(c->kind == MR_CHANGE_STORAGE, c->framework == MR_IDIOM_ANY);
+        if (c->kind != MR_CHANGE_OPTION) {
+            shown[c->framework] = true;
+            assert_non_null(f->snippet[c->framework]);
+            if (!c->key)
+                assert_non_null(strstr(f->snippet[c->framework], c->to));
+            continue;
+        }
+        if (f->command && !strncmp(f->command, "millrace run", 12))
+            assert_non_null(strstr(f->command, c->to));
+        if (!strncmp(c->key, "--", 2)) {
+            assert_non_null(mr_option_find(&mr_job_options_table, c->key + 2));
+            continue;
+        }
+        char section[64];
+        snprintf(section, sizeof section, "%.*s", (int)(dot - c->key), c->key);
+        int at = mr_workload_section_index(section);
+        assert_true(at >= 0);
+        assert_non_null(mr_option_find(mr_workload_sections[at].table, leaf));
+        shown[c->framework] = true;
+        assert_non_null(strstr(f->snippet[MR_IDIOM_MILLRACE], leaf));
+        assert_non_null(strstr(f->snippet[MR_IDIOM_MILLRACE], c->to));
+    }
+    for (unsigned k = 0; k < MR_IDIOM_COUNT; k++)
+        assert_int_equal(f->snippet[k] != NULL, shown[k]);
+    assert_true(x->findings > 0);
+}
 
 static void advise(struct mr_explanation *x)
 {
@@ -24,6 +66,7 @@ static void advise(struct mr_explanation *x)
         assert_non_null(f->evidence);
         assert_true(f->confidence > 0 && f->confidence <= 1);
         assert_false(f->command && (strstr(f->command, "millrace try") || strstr(f->command, "millrace pack")));
+        check_changes(x, f);
     }
     assert_int_equal(x->findings + x->silences, mr_rule_count);
 }
@@ -214,6 +257,66 @@ static void snippets_are_of_the_format_in_use(void **state)
     }
 }
 
+static const struct mr_change *change_of(const struct mr_finding *f, const char *key)
+{
+    for (size_t i = 0; i < f->changes; i++)
+        if (f->change[i].key && !strcmp(f->change[i].key, key))
+            return &f->change[i];
+    fail_msg("%s does not change %s", f->id, key);
+    return NULL;
+}
+
+static void assert_change(const struct mr_finding *f, const char *key, uint8_t kind, const char *target,
+                          const char *from, const char *to)
+{
+    const struct mr_change *c = change_of(f, key);
+    assert_int_equal(c->kind, kind);
+    assert_string_equal(c->target, target);
+    assert_int_equal(!c->from, !from);
+    if (from)
+        assert_string_equal(c->from, from);
+    assert_string_equal(c->to, to);
+}
+
+/* Typed, with the values before: snippets are made of them. */
+static void a_change_is_data_from_which_the_text_is_made(void **state)
+{
+    (void)state;
+    struct mr_explanation *x = starved(1, 2, 0.01, 0.2, MR_STALL_DECODE, 11);
+    advise(x);
+    const struct mr_finding *f = xt_finding(x, "TH2");
+    assert_change(f, "reader.read_threads", MR_CHANGE_OPTION, "workload", "1", "3");
+    assert_change(f, "reader.prefetch_size", MR_CHANGE_OPTION, "workload", "2", "6");
+    assert_change(f, "num_workers", MR_CHANGE_INJECTION, "torch.utils.data.DataLoader", "1", "3");
+    assert_change(f, "prefetch_factor", MR_CHANGE_INJECTION, "torch.utils.data.DataLoader", "2", "2");
+    assert_change(f, "persistent_workers", MR_CHANGE_INJECTION, "torch.utils.data.DataLoader", NULL, "true");
+    assert_string_equal(f->snippet[MR_IDIOM_MILLRACE], "reader:\n  read_threads: 3\n  prefetch_size: 6");
+    assert_string_equal(f->snippet[MR_IDIOM_PYTORCH],
+                        "DataLoader(..., num_workers=3, prefetch_factor=2, persistent_workers=True)");
+    assert_string_equal(f->snippet[MR_IDIOM_TENSORFLOW], "ds.map(load, num_parallel_calls=3).prefetch(6)");
+    assert_string_equal(f->command, "millrace trace -o after.mrt -- python train.py");
+    mr_explanation_free(x);
+}
+
+/* Sections within sections, values that YAML would read otherwise, options that win over keys. */
+static void changes_of_a_workload_are_yaml_and_a_command(void **state)
+{
+    (void)state;
+    struct mr_explanation *x = starved(4, 8, 0.3, 0.01, MR_STALL_STORAGE, 12);
+    x->facts.framework = "millrace";
+    x->facts.workload = "w.yaml --tiers ram=1MiB";
+    x->facts.epochs = 4;
+    x->facts.dataset_bytes = x->facts.node_epoch_bytes = x->facts.epoch_bytes = 1e9;
+    x->facts.read_bytes = 4e9;
+    x->facts.local_free_bytes = 1e12;
+    advise(x);
+    const struct mr_finding *f = xt_finding(x, "CA3");
+    assert_non_null(f);
+    assert_string_equal(f->snippet[MR_IDIOM_MILLRACE], "reader:\n  tiers: 'ssd=/tmp/cache:2GiB'");
+    assert_string_equal(f->command, "millrace run w.yaml --tiers ssd=/tmp/cache:2GiB");
+    mr_explanation_free(x);
+}
+
 /* What 'run' prints as a bound, no advice promises to beat. */
 static void no_prediction_beats_the_printed_bound(void **state)
 {
@@ -367,6 +470,8 @@ static void checkpoints_ask_for_a_burst_buffer(void **state)
     advise(x);
     assert_int_equal(x->verdict.verdict, MR_VERDICT_CHECKPOINT);
     assert_first(x, "CK1");
+    assert_string_equal(x->finding[0].snippet[MR_IDIOM_MILLRACE],
+                        "checkpoint:\n  burst_buffer:\n    folder: /tmp/ckpt");
     assert_near(x->finding[0].saves_s, 3.6, 0.01); /* 100 MB/s -> 1 GB/s */
     mr_explanation_free(x);
 }
@@ -721,6 +826,8 @@ int main(void)
         cmocka_unit_test(want_of_bytes_is_no_straggler),
         cmocka_unit_test(larger_reads_get_no_more_than_the_storage_has),
         cmocka_unit_test(snippets_are_of_the_format_in_use),
+        cmocka_unit_test(a_change_is_data_from_which_the_text_is_made),
+        cmocka_unit_test(changes_of_a_workload_are_yaml_and_a_command),
         cmocka_unit_test(no_prediction_beats_the_printed_bound),
         cmocka_unit_test(commands_are_whole_and_refused_by_nobody),
         cmocka_unit_test(waits_for_neither_storage_nor_cpu_are_a_trial),
