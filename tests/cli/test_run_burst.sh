@@ -53,7 +53,7 @@ assert b["drained_bytes"] == 1800000 and near(b["drain_total_s"], sum(x["duratio
 assert near(b["drain_overlap_s"], overlap / 1e9) and near(b["drain_overlap_share"], overlap / 1e9 / b["drain_total_s"]), (b, overlap)
 assert near(b["drain_bytes_per_s"], 1800000 / b["drain_total_s"]), b
 assert b["end_wait_s"] > 0 and all(x["buffered"] == "1" for x in c), (b, c)
-assert b["drain_total_s"] >= 3 * 0.03 - 1e-3, b  # 600000 bytes at 20 MB/s
+assert b["drain_total_s"] >= 3 * 0.015 - 1e-3, b  # each rank drains its own 300000 bytes at 20 MB/s
 P
 expect 0 "$MILLRACE" -q run w.yaml --ranks 2 --out o1r $restore
 grep -q '1 read back and verified' out || fail "not read back: $(cat out)"
