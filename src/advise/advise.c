@@ -220,7 +220,7 @@ static void prepare_waits(struct mr_advice *a, const struct mr_explanation *x)
     a->waits = known && a->waited_steady_share >= MR_STARVED && a->waited_s >= SECONDS_LEAST;
 }
 
-static void prepare(struct mr_advice *a, struct mr_explanation *x)
+void mr_advice_prepare(struct mr_advice *a, struct mr_explanation *x)
 {
     *a = (struct mr_advice){.x = x, .f = &x->facts};
     a->run_s = (double)(x->train_ns ? x->train_ns : x->duration_ns) / 1e9;
@@ -381,7 +381,7 @@ int mr_advise(struct mr_explanation *x, struct mr_error *err)
     size_t n = 0;
     struct mr_draft *d = calloc(mr_rule_count, sizeof(*d));
     int rc = d ? 0 : -ENOMEM;
-    prepare(&a, x);
+    mr_advice_prepare(&a, x);
     if (!rc)
         rc = ask_rules(&a, d, &n);
     if (!rc)

@@ -109,6 +109,9 @@ double mr_io_share(const struct mr_advice *a);
 /* Waits for data, or hidden I/O that is worth a note. */
 bool mr_reads_matter(const struct mr_advice *a);
 
+/* What rules and predictions start from. `x` is only read until mr_advise puts findings into it. */
+void mr_advice_prepare(struct mr_advice *a, struct mr_explanation *x);
+
 /* ---- the loader's settings (advise_settings.c), and what a change of them saves (advise_replay.c) ---- */
 
 /* How a rank's batches are prepared: as it was, or as a rule would have it. */
@@ -116,14 +119,16 @@ struct mr_pipeline {
     double workers, ahead; /* 0 workers: the consumer loads; 0 ahead: loading starts when asked */
     double read_s, cpu_s;  /* of one batch on one worker, mean */
     double compute_s;
-    double limit_s;               /* a step is not shorter: storage at its limit; 0 none known */
-    double cpus;                  /* of a rank; NAN unknown */
-    bool team;                    /* all workers load one batch together */
-    bool keeps;                   /* workers live on from epoch to epoch */
-    double storage;               /* bytes per second of a rank; 0: no limit known */
-    double serial;                /* waits for neither storage nor a CPU that make progress at a time; 0: all */
-    double meta_x, read_x, cpu_x; /* times what they took; 0: as they were */
-    double tier_rate;             /* bytes per second of one reader, from epoch tier_from on; 0: none */
+    double limit_s;                 /* a step is not shorter: storage at its limit; 0 none known */
+    double cpus;                    /* of a rank; NAN unknown */
+    bool team;                      /* all workers load one batch together */
+    bool keeps;                     /* workers live on from epoch to epoch */
+    double storage;                 /* bytes per second of a rank; 0: no limit known */
+    double serial;                  /* waits for neither storage nor a CPU that make progress at a time; 0: all */
+    double meta_x, read_x, cpu_x;   /* times what they took; 0: as they were */
+    double read_s_per_byte;         /* of one reader, instead of what reads took; 0: what they took */
+    double tier_rate;               /* bytes per second of one reader, from epoch tier_from on; 0: none */
+    double tier_share, tier_meta_x; /* of the bytes; times what metadata calls took */
     uint32_t tier_from;
     double hand_s, pack_s; /* more for each batch: of the loop, of the worker */
     double start_s;        /* more for workers to start */
@@ -138,8 +143,8 @@ void mr_pipeline_hand_over(const struct mr_advice *a, struct mr_pipeline *q);
  * run's batches, of the measured wait. Fills saves_s with its interval; false, and nothing is filled, where too little
  * is known. */
 bool mr_predict(struct mr_advice *a, struct mr_draft *d, const struct mr_pipeline *q);
-/* The seconds alone; 0 where too little is known. */
-double mr_pipeline_saves_s(struct mr_advice *a, const struct mr_pipeline *q);
+/* The seconds alone, less than 0 where it would wait longer; NAN where too little is known. */
+double mr_predict_s(struct mr_advice *a, const struct mr_pipeline *q);
 /* Of the evaluation's waits, with so many workers; NAN. */
 double mr_predict_evaluation(struct mr_advice *a, double workers);
 /* How the last prediction came about, in words. `what`: the change. */
@@ -190,6 +195,18 @@ void mr_change_drop(struct mr_draft *d, enum mr_idiom framework);
 const char *mr_say_number(struct mr_advice *a, double x);
 /* Snippets and, where the rule has none of its own, the command. */
 void mr_changes_finish(struct mr_advice *a, struct mr_draft *d);
+
+/* ---- what tiers and copies are taken to give, where nothing better is known; bytes per second of one thread ---- */
+#define MR_RAM_RATE 5e9
+#define MR_SSD_RATE 1e9
+#define MR_COPY_RATE 5e9    /* of a state in memory */
+#define MR_LOCAL_RATE 1e9   /* writing to a local NVMe or to memory */
+#define MR_STAGED_META 0.05 /* opening a file in memory, against the storage's */
+
+/* ---- checkpoints (rule_checkpoint.c) ---- */
+struct mr_replay_save;
+/* The saves of the rank that the others wait for, as long as all of them are blocked; to be freed. -ENOMEM. */
+int mr_checkpoint_saves(const struct mr_advice *a, struct mr_replay_save **out, size_t *n);
 
 /* ---- ranks that others wait for (rule_run.c) ---- */
 int mr_culprit_rank(const struct mr_advice *a, const struct mr_explain_culprit *c);

@@ -148,17 +148,17 @@ static struct mr_replay_setup setup_of(const struct mr_advice *a, const struct m
                                 .read_x = or_one(p->read_x) * r->read_x,
                                 .cpu_x = or_one(p->cpu_x) * r->cpu_x,
                                 .compute_x = r->compute_x,
-                                .read_floor_s_per_byte = p->tier_rate > 0 ? 1 / p->tier_rate : 0,
-                                .from_epoch = p->tier_from,
-                                .later_only = p->tier_rate > 0,
+                                .read_s_per_byte = p->read_s_per_byte,
+                                .tier_share = p->tier_rate > 0 ? p->tier_share : 0,
+                                .tier_s_per_byte = p->tier_rate > 0 ? 1 / p->tier_rate : 0,
+                                .tier_meta_x = p->tier_meta_x,
+                                .tier_from = p->tier_from,
                                 .hand_s = p->hand_s,
                                 .pack_s = p->pack_s,
                                 .start_s = p->start_s};
     /* Without an accelerator that was watched, steps compute on a CPU, as far as the trace shows. */
     if (!a->own && mr_known(a->f->cpu_demand_s) && !mr_known(a->f->accelerator_idle_share))
         s.compute_cpus = 1;
-    if (p->tier_rate > 0)
-        s.read_x = 1e-9; /* no latency but the tier's */
     return s;
 }
 
@@ -236,7 +236,7 @@ static double saved(double base, double now, double then, double scale)
     then *= scale;
     if (now > base && now > 0)
         then *= base / now;
-    return fmax(0, fmin(base, now) - then);
+    return fmin(base, now) - then;
 }
 
 static double scale_of(const struct mr_advice *a, const struct mr_prediction *r)
@@ -334,9 +334,10 @@ bool mr_predict(struct mr_advice *a, struct mr_draft *d, const struct mr_pipelin
     double shares[DRAWS], saves = predict(a, false, q);
     if (!mr_known(saves))
         return false;
+    saves = fmax(0, saves);
     struct mr_prediction *r = a->training;
     struct mr_pipeline now = mr_pipeline_now(a), worst = at_worst(a, q);
-    double worst_s = predict(a, false, &worst);
+    double worst_s = fmax(0, predict(a, false, &worst));
     (void)predict(a, false, q); /* the one that the text shows */
     double base = base_s(a, &now), low = saves, high = saves;
     unsigned n = draw_shares(r, setup_of(a, r, &now), setup_of(a, r, q), shares);
@@ -363,12 +364,13 @@ double mr_predict_evaluation(struct mr_advice *a, double workers)
     struct mr_pipeline q = mr_pipeline_of_evaluation(a);
     q.workers = workers;
     q.ahead = fmax(q.ahead, 2 * workers);
-    return predict(a, true, &q);
+    double saves = predict(a, true, &q);
+    return mr_known(saves) ? fmax(0, saves) : NAN;
 }
 
-double mr_pipeline_saves_s(struct mr_advice *a, const struct mr_pipeline *p)
+double mr_predict_s(struct mr_advice *a, const struct mr_pipeline *q)
 {
-    return mr_known_or(predict(a, false, p), 0);
+    return predict(a, false, q);
 }
 
 /* A loop that loads by itself gets its batches through processes: what that costs was not measured. */

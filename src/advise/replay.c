@@ -80,16 +80,24 @@ static void enter(struct replay *r, struct actor *a, enum stage stage, unsigned 
     set_speed(c);
 }
 
-static bool changed(const struct replay *r, const struct mr_replay_batch *b)
+/* Of what the batch reads: from the tier. */
+static double tier_share(const struct replay *r, const struct mr_replay_batch *b)
 {
-    return !r->s->later_only || b->epoch >= r->s->from_epoch;
+    return b->epoch >= r->s->tier_from ? r->s->tier_share : 0;
 }
 
 static double read_s(const struct replay *r, const struct mr_replay_batch *b)
 {
-    if (!changed(r, b))
-        return (double)b->read_s;
-    return fmax((double)b->read_s * times(r->s->read_x), r->s->read_floor_s_per_byte * (double)b->bytes);
+    const struct mr_replay_setup *s = r->s;
+    double own = s->read_s_per_byte > 0 ? s->read_s_per_byte * (double)b->bytes : (double)b->read_s * times(s->read_x);
+    double share = tier_share(r, b);
+    return (1 - share) * own + share * s->tier_s_per_byte * (double)b->bytes;
+}
+
+static double meta_s(const struct replay *r, const struct mr_replay_batch *b)
+{
+    double share = tier_share(r, b);
+    return (double)b->meta_s * times(r->s->meta_x) * (1 - share + share * r->s->tier_meta_x);
 }
 
 /* Begins the stage, or the next one that takes any time. Returns at READY without entering it. */
@@ -98,9 +106,7 @@ static bool begin_load(struct replay *r, struct actor *a, unsigned stage)
     const struct mr_replay_batch *b = &r->b[a->batch];
     const struct mr_replay_setup *s = r->s;
     for (; stage < READY; stage++) {
-        bool tier = s->later_only && changed(r, b); /* it does not come from the storage */
-        double meta = (double)b->meta_s * (changed(r, b) ? times(s->meta_x) : 1);
-        const double work[READY] = {[META] = meta,
+        const double work[READY] = {[META] = meta_s(r, b),
                                     [READ] = read_s(r, b),
                                     [OTHER] = (double)b->other_s * times(s->other_x),
                                     [WORK] = (double)b->cpu_s * times(s->cpu_x) + s->pack_s};
@@ -108,7 +114,8 @@ static bool begin_load(struct replay *r, struct actor *a, unsigned stage)
         if (!(work[stage] > 0))
             continue;
         double took = work[stage] / r->width;
-        double load = stage == READ ? (tier ? 0 : (double)b->bytes / took) : stage == META ? 0 : r->width;
+        double stored = (1 - tier_share(r, b)) * (double)b->bytes;
+        double load = stage == READ ? stored / took : stage == META ? 0 : r->width;
         enter(r, a, (enum stage)stage, on[stage], took, load);
         return true;
     }
@@ -291,4 +298,14 @@ bool mr_replay_run(const struct mr_replay_batch *b, size_t n, const struct mr_re
     free(r->ready);
     free(r);
     return true;
+}
+
+double mr_replay_saves(const struct mr_replay_save *s, size_t n, double front_s_per_byte, double back_x)
+{
+    double blocked = 0, behind = 0; /* behind: of the save before, still to do */
+    for (size_t i = 0; i < n; i++) {
+        blocked += behind + fmin(s[i].blocked_s, front_s_per_byte * s[i].bytes);
+        behind = fmax(0, back_x * s[i].blocked_s - s[i].between_s);
+    }
+    return blocked + behind;
 }

@@ -42,11 +42,13 @@ struct mr_replay_setup {
     double compute_cpus; /* that a step's compute keeps busy; 0: it runs elsewhere */
     double serial;       /* other waits that make progress at a time; 0: all */
     double meta_x, read_x, other_x, cpu_x, hand_x, compute_x; /* times what the batch says; 0: 1 */
-    double read_floor_s_per_byte; /* a read takes no less than this per byte of its own; 0: none */
-    uint32_t from_epoch;          /* epochs from this one on have read_x, read_floor and no storage limit... */
-    bool later_only;              /* ...and earlier ones read as the trace did */
-    double start_s;               /* more for workers to start */
-    double hand_s;                /* more for each batch: of the loop; and of the worker, on a CPU */
+    double read_s_per_byte;                                   /* instead of what the batch says; 0: what it says */
+    double tier_share;      /* of the bytes of epochs from tier_from on: from a tier in front of the storage */
+    double tier_s_per_byte; /* of one reader of it */
+    double tier_meta_x;     /* metadata calls of what the tier has, times what they took */
+    uint32_t tier_from;
+    double start_s; /* more for workers to start */
+    double hand_s;  /* more for each batch: of the loop; and of the worker, on a CPU */
     double pack_s;
 };
 
@@ -59,5 +61,14 @@ struct mr_replay_result {
 /* n batches in order. False: no memory. */
 bool mr_replay_run(const struct mr_replay_batch *b, size_t n, const struct mr_replay_setup *s,
                    struct mr_replay_result *out);
+
+/* A checkpoint of a rank: how long it blocked training, and how long training went on behind it, to the next one or to
+ * the end of the run. */
+struct mr_replay_save {
+    double blocked_s, between_s, bytes;
+};
+/* Seconds that training is blocked when a save keeps it for `front_s_per_byte` only, and the rest, `back_x` times as
+ * long as it blocked, goes on behind it. One at a time: the next save, and the end of the run, wait for it. */
+double mr_replay_saves(const struct mr_replay_save *s, size_t n, double front_s_per_byte, double back_x);
 
 #endif

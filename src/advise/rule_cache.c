@@ -8,8 +8,6 @@
 
 #define RAM_PART 0.8 /* of the free memory: the program needs some, too */
 #define SSD_PART 0.9
-#define SSD_RATE 1e9        /* one reader of a local NVMe drive */
-#define RAM_RATE 5e9        /* one reader of memory */
 #define BIG_FILE 16777216.0 /* seen of it: a lower bound of its size */
 
 static double memory_of(const struct mr_explain_facts *f)
@@ -66,7 +64,8 @@ static bool predict_tier(struct mr_advice *a, struct mr_draft *d, double rate, u
         first = MR_MIN(first, a->x->step[i].epoch);
     q.tier_rate = rate;
     q.tier_from = first + from;
-    q.meta_x = from ? 0 : 0.05;
+    q.tier_share = 1;
+    q.tier_meta_x = from ? 1 : MR_STAGED_META;
     return mr_predict(a, d, &q);
 }
 
@@ -204,10 +203,10 @@ bool mr_rule_ca2(struct mr_advice *a, struct mr_draft *d)
                         mr_say_bytes(a, bytes));
     d->f.fix = "keep the data in memory after the first epoch, or stage them into memory before";
     d->f.confidence = 0.85;
-    set_tier(a, d, &l, RAM_RATE, "memory");
+    set_tier(a, d, &l, MR_RAM_RATE, "memory");
     /* tf.data fills its cache while it trains; elsewhere the data are staged first. */
     double staging = a->f->framework && !strcmp(a->f->framework, "tensorflow") ? NAN : staging_s(a);
-    if (mr_known(staging) && l.steps >= 1 && predict_tier(a, d, RAM_RATE, 0)) {
+    if (mr_known(staging) && l.steps >= 1 && predict_tier(a, d, MR_RAM_RATE, 0)) {
         if (a->starved && d->f.saves_s - staging < 0.01 * a->run_s)
             return mr_silent(a, "reading everything first takes %s, as long as it saves", mr_say_s(a, staging));
         d->f.formula = mr_say(a, "%s; reading everything once before the first step: %s",
@@ -240,7 +239,7 @@ bool mr_rule_ca3(struct mr_advice *a, struct mr_draft *d)
     d->f.fix = "stage in the background during the first epoch, then read locally; a random order is cheap there";
     d->f.confidence = 0.6;
     d->weight = 0.6; /* memory, where it fits, is the better place */
-    set_tier(a, d, &l, SSD_RATE, "a local disk");
+    set_tier(a, d, &l, MR_SSD_RATE, "a local disk");
     double gib = ceil(1.1 * bytes / (double)MR_GIB);
     mr_change_option(a, d, "reader.tiers", NULL, mr_say(a, "ssd=/tmp/cache:%.0fGiB", gib));
     mr_change_code(a, d, MR_IDIOM_PYTORCH, "root = '/local/data'    # copied by the first lines of the job script");

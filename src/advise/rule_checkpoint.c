@@ -1,26 +1,31 @@
 /* Rules about checkpoints: where they are written, whether training waits, who writes. */
 #include "base/common.h"
+#include "base/rng.h"
 #include "advise/advise_internal.h"
+#include "advise/replay.h"
 #include "metrics/metrics.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define CHECKPOINT_SHARE 0.03
 #define MTBF_S 86400.0 /* between two failures of a job, where nobody knows better */
-#define COPY_RATE 5e9  /* in memory */
-#define LOCAL_RATE 1e9 /* writing to a local NVMe or to memory, where nothing better is known */
+#define DRAWS 16u
+#define SAVES_DRAWN 64u
+#define RATE_ERROR 2.0 /* times: of a rate that nobody measured */
+#define BACK_ERROR 0.1 /* of how long writing takes beside training */
 
 struct saves {
     double n, seconds, bytes, interval;
     double writers; /* ranks that save */
-    double rest;    /* from the end of the last one to the end of the run */
 };
 
 /* Of the rank that writes most: the others wait for it. */
 static struct saves checkpoints_of(const struct mr_advice *a)
 {
     struct saves s = {0};
-    uint64_t first = UINT64_MAX, last = 0, end = 0, n0 = 0;
+    uint64_t first = UINT64_MAX, last = 0, n0 = 0;
     uint32_t writer = UINT32_MAX;
     for (size_t i = 0; i < a->x->checkpoints; i++) {
         const struct mr_explain_checkpoint *c = &a->x->checkpoint[i];
@@ -35,10 +40,8 @@ static struct saves checkpoints_of(const struct mr_advice *a)
         s.seconds += (double)(c->end_ns - c->start_ns) / 1e9;
         first = MR_MIN(first, c->start_ns);
         last = MR_MAX(last, c->start_ns);
-        end = MR_MAX(end, c->end_ns);
     }
     s.n = (double)n0;
-    s.rest = end < a->x->duration_ns ? (double)(a->x->duration_ns - end) / 1e9 : 0;
     s.interval = n0 > 1 ? (double)(last - first) / 1e9 / (double)(n0 - 1) : a->run_s;
     return s;
 }
@@ -51,12 +54,83 @@ static bool is_buffered(const struct mr_advice *a)
     return false;
 }
 
-/* What a copy in the background, as slow as saving is now, comes too late: the next checkpoint or the end of the run
- * waits for it. */
-static double late_s(const struct mr_advice *a, const struct saves *s)
+int mr_checkpoint_saves(const struct mr_advice *a, struct mr_replay_save **out, size_t *n)
 {
-    double drain = a->checkpoint_s / s->n, between = fmax(0, s->interval - drain);
-    return fmax(0, s->n - 1) * fmax(0, drain - between) + fmax(0, drain - s->rest);
+    const struct mr_explanation *x = a->x;
+    struct mr_replay_save *s = malloc((x->checkpoints + 1) * sizeof(*s));
+    double blocked = 0, bytes = 0;
+    uint64_t end = 0;
+    *n = 0;
+    *out = s;
+    if (!s)
+        return -ENOMEM;
+    for (size_t i = 0; i < x->checkpoints; i++) {
+        const struct mr_explain_checkpoint *c = &x->checkpoint[i];
+        bytes += c->is_load ? 0 : (double)c->bytes;
+        if (c->is_load || c->rank != x->checkpoint[0].rank)
+            continue;
+        if (*n)
+            s[*n - 1].between_s = (double)(c->start_ns - MR_MIN(c->start_ns, end)) / 1e9;
+        end = MR_MAX(end, c->end_ns);
+        s[(*n)++] =
+            (struct mr_replay_save){.blocked_s = (double)(c->end_ns - c->start_ns) / 1e9, .bytes = (double)c->bytes};
+        blocked += s[*n - 1].blocked_s;
+    }
+    if (*n)
+        s[*n - 1].between_s = (double)(x->duration_ns - MR_MIN(x->duration_ns, end)) / 1e9;
+    for (size_t i = 0; i < *n && blocked > 0; i++) /* those of other ranks, and waits for them */
+        s[i].blocked_s *= a->checkpoint_s / blocked;
+    return 0;
+}
+
+/* Of `n` saves drawn at random: the share of the time they block that goes away. */
+static double drawn_share(const struct mr_replay_save *s, size_t n, unsigned round, double front_s_per_byte)
+{
+    struct mr_replay_save drawn[SAVES_DRAWN];
+    double all = 0, limit = 2 * (double)round / (DRAWS - 1) - 1;
+    size_t m = MR_MIN(n, (size_t)SAVES_DRAWN);
+    for (size_t i = 0; i < m; i++) {
+        uint64_t random = mr_rng_at(2, MR_RNG_TEST, (uint64_t)round << 32 | i);
+        drawn[i] = s[i + 1 < m ? (size_t)mr_rng_below(random, n) : n - 1]; /* the end of the run is the last one's */
+        all += drawn[i].blocked_s;
+    }
+    double front = front_s_per_byte * pow(RATE_ERROR, -limit), back = 1 - BACK_ERROR * limit;
+    return all > 0 ? 1 - mr_replay_saves(drawn, m, front, back) / all : 0;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Replays the saves with `rate` for what blocks, and fills in what that saves. Returns what saves still block. */
+static double predict_saves(struct mr_advice *a, struct mr_draft *d, double rate)
+{
+    struct mr_replay_save *s;
+    size_t n;
+    double shares[DRAWS];
+    if (mr_checkpoint_saves(a, &s, &n) || !n) {
+        a->failed |= !s;
+        free(s);
+        return a->checkpoint_s;
+    }
+    double left = fmin(a->checkpoint_s, mr_replay_saves(s, n, 1 / rate, 1)), saves = a->checkpoint_s - left;
+    for (unsigned k = 0; k < DRAWS; k++)
+        shares[k] = fmin(1, fmax(0, drawn_share(s, n, k, 1 / rate)));
+    qsort(shares, DRAWS, sizeof(*shares), ascending);
+    d->f.saves_s = saves;
+    d->f.saves_low_s = fmin(saves, shares[DRAWS / 10] * a->checkpoint_s);
+    d->f.saves_high_s = fmax(saves, shares[DRAWS - 1 - DRAWS / 10] * a->checkpoint_s);
+    free(s);
+    return left;
+}
+
+static const char *saves_formula(struct mr_advice *a, const struct saves *s, double rate, const char *where,
+                                 double left)
+{
+    return mr_say(a, "replay of %.0f saves with %s at %s in front and the rest beside training: blocked %s -> %s", s->n,
+                  where, mr_say_rate(a, rate), mr_say_s(a, a->checkpoint_s), mr_say_s(a, left));
 }
 
 bool mr_rule_ck1(struct mr_advice *a, struct mr_draft *d)
@@ -70,15 +144,13 @@ bool mr_rule_ck1(struct mr_advice *a, struct mr_draft *d)
     double rate = a->checkpoint_s > 0 ? s.bytes / s.writers / a->checkpoint_s : NAN;
     if (is_buffered(a))
         return mr_silent(a, "checkpoints go through a burst buffer already");
-    double fast = mr_known_or(f->fast_write_bytes_per_s, LOCAL_RATE);
+    double fast = mr_known_or(f->fast_write_bytes_per_s, MR_LOCAL_RATE);
     if (!(rate < fast / 1.5))
         return mr_silent(a, "checkpoints are written at %s by each rank: no local tier is clearly faster",
                          mr_say_rate(a, rate));
     bool blocks = a->checkpoint_s >= CHECKPOINT_SHARE * a->run_s;
-    double drain = s.bytes / s.n / s.writers / rate, late = late_s(a, &s);
-    d->f.saves_s = fmax(0, a->checkpoint_s * (1 - rate / fast) - late);
-    d->f.saves_low_s = 0.8 * d->f.saves_s;
-    d->f.saves_high_s = a->checkpoint_s;
+    double drain = s.bytes / s.n / s.writers / rate, left = predict_saves(a, d, fast);
+    double late = fmax(0, left - s.bytes / s.writers / fast);
     d->f.confidence = mr_known(f->fast_write_bytes_per_s) ? 0.9 : 0.75;
     d->f.potential = !blocks;
     d->f.title =
@@ -91,10 +163,8 @@ bool mr_rule_ck1(struct mr_advice *a, struct mr_draft *d)
                       fast / rate);
     d->f.evidence = mr_say(a, "%s per checkpoint, %s between two, %s to copy one%s", mr_say_bytes(a, s.bytes / s.n),
                            mr_say_s(a, s.interval), mr_say_s(a, drain),
-                           late > 0 ? ": it does not end before the next, or the run, does" : "");
-    d->f.formula =
-        mr_say(a, "checkpoint time %s x (1 - %s / %s)%s", mr_say_s(a, a->checkpoint_s), mr_say_rate(a, rate),
-               mr_say_rate(a, fast), late > 0 ? mr_say(a, " - %s that copies come late", mr_say_s(a, late)) : "");
+                           late > 0.01 * a->checkpoint_s ? ": it does not end before the next, or the run, does" : "");
+    d->f.formula = saves_formula(a, &s, fast, "a local tier", left);
     mr_change_option(a, d, "checkpoint.burst_buffer.folder", NULL, "/tmp/ckpt");
     mr_change_code(a, d, MR_IDIOM_PYTORCH,
                    "torch.distributed.checkpoint.async_save(state, checkpoint_id='/local/ckpt/42')    # then copy");
@@ -123,10 +193,7 @@ bool mr_rule_ck2(struct mr_advice *a, struct mr_draft *d)
     if (!(written >= 0.5 * blocked))
         return mr_silent(a, "writing is %s of the time that checkpoints block",
                          mr_say_share(a, blocked > 0 ? written / blocked : NAN));
-    double copy = s.bytes / s.writers / COPY_RATE;
-    d->f.saves_s = fmax(0, a->checkpoint_s * fmin(1, written / blocked) - copy - late_s(a, &s));
-    d->f.saves_low_s = 0.5 * d->f.saves_s;
-    d->f.saves_high_s = a->checkpoint_s;
+    double left = predict_saves(a, d, MR_COPY_RATE);
     d->f.confidence = 0.6;
     d->weight = 0.9;
     d->f.title = mr_say(a, "training stands still while checkpoints are written: %s of %s blocked",
@@ -134,9 +201,7 @@ bool mr_rule_ck2(struct mr_advice *a, struct mr_draft *d)
     d->f.fix = "snapshot the state into memory, and write it while training goes on";
     d->f.evidence = mr_say(a, "%.0f checkpoints of %s, writing %s of the time", s.n, mr_say_bytes(a, s.bytes / s.n),
                            mr_say_share(a, written / blocked));
-    d->f.formula =
-        mr_say(a, "blocked %s - copying %s at %s - what writing comes too late", mr_say_s(a, a->checkpoint_s),
-               mr_say_bytes(a, s.bytes / s.writers), mr_say_rate(a, COPY_RATE));
+    d->f.formula = saves_formula(a, &s, MR_COPY_RATE, "a copy in memory", left);
     mr_change_option(a, d, "checkpoint.engine", "sync", "async");
     mr_change_argument(a, d, MR_TARGET_SAVE, "saver", MR_TARGET_SAVE, "millrace.checkpoint.Saver");
     mr_change_code(a, d, MR_IDIOM_TENSORFLOW, "tf.train.CheckpointOptions(experimental_enable_async_checkpoint=True)");
