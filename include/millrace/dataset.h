@@ -21,6 +21,7 @@
 #define MILLRACE_DATASET_H
 
 #include <millrace/error.h>
+#include <millrace/field.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -86,6 +87,20 @@ void mr_dataset_get_info(const struct mr_dataset *ds, struct mr_dataset_info *ou
 /* O(1), or O(log files) where files hold different numbers of samples. */
 int mr_dataset_locate(const struct mr_dataset *ds, uint64_t id, struct mr_sample_place *out, struct mr_error *err);
 
+/* ---- fields (doc/internals/fields.md) ---- */
+
+/* How many fields a sample has, and the i-th of them; the strings are the data set's. Sets of an older manifest have
+ * "data" and, where there are labels, "label". NULL: there is no such field. */
+unsigned mr_dataset_fields(const struct mr_dataset *ds);
+const struct mr_field *mr_dataset_field(const struct mr_dataset *ds, unsigned i);
+/* Like mr_dataset_open, for samples of these fields alone, in this order: what is planned, read, kept near and counted
+ * as a sample's bytes is theirs. "*": all but those of role other. MR_E_USAGE: no such field, with the names there are.
+ */
+int mr_dataset_open_fields(const char *path, const char *store, const char *const *names, unsigned n,
+                           struct mr_dataset **out, struct mr_error *err);
+/* The fields that were selected, as numbers for mr_dataset_field; 0: none were, samples are the primary field. */
+unsigned mr_dataset_selected(const struct mr_dataset *ds, const unsigned **out);
+
 /* Files that somebody else listed, one sample each. */
 struct mr_file_list {
     const char *root;         /* absolute; names are relative to it */
@@ -115,6 +130,12 @@ void mr_dataset_reader_free(struct mr_dataset_reader *r);
  * file takes. */
 int mr_dataset_read(struct mr_dataset_reader *r, uint64_t id, unsigned flags, void *dst, size_t cap,
                     struct mr_sample *out, struct mr_error *err);
+
+/* Reads the selected fields of sample `id` in the calling thread, into out[0..n), where n is mr_dataset_selected. Values
+ * stay in the reader's buffers until its next read. The error names sample, file and field. Without a selection n is 1.
+ */
+int mr_dataset_read_fields(struct mr_dataset_reader *r, uint64_t id, unsigned flags, struct mr_sample *out, unsigned n,
+                           struct mr_error *err);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

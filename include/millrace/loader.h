@@ -39,6 +39,7 @@
 
 #include <millrace/dataset.h>
 #include <millrace/error.h>
+#include <millrace/field.h>
 #include <millrace/order.h>
 #include <millrace/preprocess.h>
 #include <stdbool.h>
@@ -108,6 +109,26 @@ enum mr_loader_peers {
     MR_LOADER_PEERS_AUTO, /* where there are several nodes and the transport is there */
     MR_LOADER_PEERS_ON,   /* a transport that cannot be used is an error */
     MR_LOADER_PEERS_OFF,
+};
+
+/* Values that differ in one axis from sample to sample: what a batch of them is. */
+enum mr_loader_ragged {
+    MR_RAGGED_LIST, /* rows of their own; mr_batch_field.data is NULL */
+    MR_RAGGED_PAD,  /* one array, as long as the longest of the batch, zeros behind the others; `lengths` has the true
+                       ones. Any number of axes may differ */
+    MR_RAGGED_PACK, /* one array, one value behind the other along the first axis, which is the one that differs; value i
+                       is [offsets[i], offsets[i + 1]) of it, as attention kernels take it (cu_seqlens) */
+};
+
+/* What becomes of a field's values with `preprocess`: geometry is drawn once per sample and done to all of them. */
+enum mr_field_use {
+    MR_USE_AUTO,  /* IMAGE for the first input that is stored as JPEG or PNG, or is the only input of shape height x
+                     width (x channels) of u1; else VALUE */
+    MR_USE_VALUE, /* as it is */
+    MR_USE_IMAGE, /* all of preprocess */
+    MR_USE_MASK,  /* height x width (or 1 x height x width) of u1 ... i8: crop, resize (nearest, as torchvision v2's
+                     masks) and flip; dtype stays. Not with padding */
+    MR_USE_BOXES, /* n x 4 of f4, x0 y0 x1 y1 in pixels: moved, clipped and scaled as torchvision v2's; none is dropped */
 };
 
 struct mr_events; /* where the loader tells what it does; inside Millrace only */
@@ -201,6 +222,16 @@ struct mr_loader_params {
      * environment are no secret. */
     const uint8_t *key;
     const char *key_file;
+
+    /* Fields of a sample (millrace/field.h, doc/internals/fields.md). NULL (default): the primary field and the label,
+     * as ever. Else batches have mr_batch.fields, in this order: names of fields, or one name "*" for all of them that
+     * are delivered by default (roles input, target and weight). Bytes of fields that are not named are not read.
+     * Borrowed for open only. Not with `transform` and MR_LOADER_IN_PLACE; MR_LOADER_RAW delivers what is stored of all
+     * of them as one row. */
+    const char *const *fields;
+    uint32_t n_fields;
+    enum mr_loader_ragged ragged;
+    const enum mr_field_use *uses; /* of each of `fields`; NULL: AUTO. Borrowed for open only */
 };
 /* Sets the defaults in the caller's struct, whatever its size. No errors. */
 void mr_loader_params_init_sized(struct mr_loader_params *p, size_t size);
@@ -230,6 +261,21 @@ struct mr_shape {
     uint64_t dims[MR_SAMPLE_DIMS_MAX];
 };
 
+/* One field of a batch. Structs are pointed to, so that this one may grow at its end. */
+struct mr_batch_field {
+    const char *name;
+    enum mr_field_role role;
+    /* As those of mr_batch. With MR_RAGGED_PACK rows lie one directly behind the other. */
+    const void *const *rows;
+    const void *data; /* all rows, row_bytes apart; packed: the one array; NULL: rows are of their own */
+    size_t row_bytes;
+    const uint64_t *bytes;
+    struct mr_shape shape;         /* of a row; padded: with the padding; packed: of the whole array */
+    const struct mr_shape *shapes; /* of each row without padding, where they differ; else NULL */
+    const uint64_t *offsets;       /* n + 1, with MR_RAGGED_PACK; else NULL */
+    const uint64_t *lengths;       /* n times shape.n_dims, with MR_RAGGED_PAD where rows differ; else NULL */
+};
+
 /* A batch. The struct and all it points to belong to the loader and stay as they are until release. */
 struct mr_batch {
     uint64_t epoch, index;   /* index-th batch of the epoch, from 0 (also after a resume) */
@@ -250,6 +296,10 @@ struct mr_batch {
     /* Bytes of each row that was left as stored (mr_loader_leave_stored), 0 for the others. Such a row
      * holds these bytes, and `bytes` and `shape` say what is to be made of them. */
     const uint64_t *stored;
+    /* The fields that were asked for, in that order; 0 and NULL where none were. `rows`, `data`, `bytes` and `shape`
+     * above are then those of the first input among them (or of the first), `labels` are the manifest's. */
+    uint32_t n_fields;
+    const struct mr_batch_field *const *fields;
 };
 /* What row `row` is. */
 static inline const struct mr_shape *mr_batch_shape(const struct mr_batch *b, uint32_t row)
@@ -305,6 +355,13 @@ struct mr_loader_stats {
     double recent_wait_ratio; /* share of it that the consumer waited in next() */
     uint64_t loaded_bytes;    /* read from storage by MR_LOADER_IN_MEMORY */
     struct mr_loader_tier_stats tier;
+};
+
+/* What one of the fields cost. Sums over the loader's life. */
+struct mr_loader_field_stats {
+    const char *name;                      /* the loader's */
+    uint64_t samples, stored_bytes, bytes; /* as stored, and as delivered */
+    uint64_t decode_ns, transform_ns;      /* summed over engine threads */
 };
 
 /* A position: enough to continue exactly, in 40 bytes. Seed, order and data set are the caller's and are checked on
@@ -407,6 +464,13 @@ void mr_loader_get_stats_sized(struct mr_loader *l, struct mr_loader_stats *out,
 static inline void mr_loader_get_stats(struct mr_loader *l, struct mr_loader_stats *out)
 {
     mr_loader_get_stats_sized(l, out, sizeof(*out));
+}
+/* The same per field, for field `index` of those that were asked for; false: there is no such. From any thread. */
+bool mr_loader_get_field_stats_sized(struct mr_loader *l, uint32_t index, struct mr_loader_field_stats *out,
+                                     size_t size);
+static inline bool mr_loader_get_field_stats(struct mr_loader *l, uint32_t index, struct mr_loader_field_stats *out)
+{
+    return mr_loader_get_field_stats_sized(l, index, out, sizeof(*out));
 }
 /* Makes a waiting next() and all later ones return MR_E_INTERRUPTED, until mr_loader_restart. Engine threads fill the
  * look-ahead they have and no more. From any thread; takes a lock, so not from a signal handler itself. */

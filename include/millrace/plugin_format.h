@@ -32,6 +32,7 @@
 
 #include <millrace/dtype.h>
 #include <millrace/error.h>
+#include <millrace/field.h>
 #include <millrace/plugin_store.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -81,7 +82,14 @@ struct mr_layout {
     size_t len;
 };
 
-enum mr_access { MR_ACCESS_RANGE, MR_ACCESS_UNPACK };
+enum mr_access {
+    MR_ACCESS_RANGE,  /* plan's ranges are read and decoded */
+    MR_ACCESS_UNPACK, /* the file is read and unpacked as a whole; plan's ranges are of the unpacked file */
+    /* Samples share a unit (a page, a chunk of rows) that is read and unpacked as a whole: plan gives the unit's
+     * ranges, unpack turns them into what decode takes. Readers keep the last units; their first range identifies them.
+     */
+    MR_ACCESS_UNIT,
+};
 
 enum mr_read_flags {
     MR_READ_VERIFY = 1, /* check stored checksums; may enlarge the planned ranges */
@@ -93,6 +101,7 @@ struct mr_read_cost {
     double bytes_read_per_payload_byte; /* 1.0 = no amplification */
     bool verbatim;                      /* this layout: planned ranges (without VERIFY) are exactly the payload */
     const char *note;                   /* e.g. "deflated: whole member is inflated" */
+    uint64_t unpack_key; /* MR_ACCESS_UNPACK: layouts of a file's fields with equal keys unpack to the same bytes */
 };
 
 /* A part of a picture of full_height x full_width pixels. */
@@ -226,7 +235,54 @@ struct mr_format_ops {
     /* raw = the planned extents, concatenated. Same flags as for plan. */
     int (*decode)(struct mr_decoder *d, const struct mr_layout *layout, const struct mr_sample_ref *ref, unsigned flags,
                   const void *raw, size_t len, struct mr_sample_out *out, struct mr_error *err);
+
+    /* ---- up to here: what a plug-in compiled before there were fields has ---- */
+
+    const struct mr_field_ops *fields; /* samples of several fields; NULL: they are one payload and a label */
 };
+
+/* ---- several fields (doc/internals/fields.md) ----
+ *
+ * Each field of a file has a layout and, per sample, a ref of its own: `plan`, `decode`, `cost` and `unpack` above work
+ * on those of one field, as they do on those of a file with one. So a projection is planned by planning its fields. */
+
+/* Where a scan reports. All called by the thread that scans, with `user`. A negative result ends the scan. */
+struct mr_field_sink {
+    void *user;
+    /* Fields that were asked for, by name; 0: all there are. */
+    const char *const *wanted;
+    unsigned n_wanted;
+    /* One sample: the ref of each field in the order of `done`, borrowed. refs[0].label is the sample's label; refs of
+     * fields that are stored as MR_FIELD_LABEL are not looked at. */
+    int (*sample)(void *user, const struct mr_sample_ref *refs, unsigned n, const char *key, struct mr_error *err);
+    /* Once, behind the last sample: the fields of this file, the primary one first, as all its samples have them; and
+     * their layouts, whose data become the sink's (NULL for fields stored as MR_FIELD_LABEL). */
+    int (*done)(void *user, const struct mr_field *fields, struct mr_layout *layouts, unsigned n, struct mr_error *err);
+};
+
+enum mr_scan_flags { MR_SCAN_ROWS = 1 /* the first axis of an array counts samples */ };
+
+struct mr_field_ops {
+    uint32_t size; /* sizeof(struct mr_field_ops) as the format was compiled */
+    /* Finds samples and fields. A sample without one of the fields is MR_E_FORMAT, naming sample and field. */
+    int (*scan)(struct mr_store *s, const char *path, unsigned flags, const struct mr_field_sink *sink,
+                struct mr_error *err);
+
+    /* Writing; all NULL: files of several fields cannot be written. The order of values: true: all samples of field 0,
+     * then all of field 1 and so on; false: all fields of sample 0, then of sample 1. Fields stored as MR_FIELD_LABEL
+     * are written by the format itself, from info->label of field 0. */
+    bool by_field;
+    int (*writer_open)(struct mr_store *s, const char *path, const struct mr_writer_spec *spec,
+                       const struct mr_field *fields, unsigned n, struct mr_writer **out, struct mr_error *err);
+    int (*begin)(struct mr_writer *w, unsigned field, const struct mr_sample_info *info, struct mr_error *err);
+    int (*data)(struct mr_writer *w, const void *data, size_t len, struct mr_error *err);
+    int (*end)(struct mr_writer *w, unsigned field, struct mr_sample_ref *ref, struct mr_error *err);
+    /* Frees w in any case; n layouts, as for `done` above. */
+    int (*writer_close)(struct mr_writer *w, struct mr_layout *layouts, uint64_t *file_bytes, struct mr_error *err);
+    void (*writer_abort)(struct mr_writer *w);
+};
+/* The format's, or NULL; also of a plug-in that was compiled before there were any. */
+const struct mr_field_ops *mr_format_fields(const struct mr_format_ops *ops);
 
 /* Adds a format under its name; `ops` must outlive all use. abi, size, name and operations are checked:
  * MR_E_UNSUPPORTED, MR_E_USAGE, -EEXIST (the name is taken), MR_E_LIMIT. At the start, before other threads use

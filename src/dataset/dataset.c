@@ -16,6 +16,8 @@ struct mr_dataset {
     struct mr_manifest *manifest;
     const struct mr_format_ops *format;
     char *root;
+    unsigned *selected; /* fields; NULL: the primary one, without a selection */
+    unsigned n_selected;
 };
 
 int mr_dataset_find_manifest(struct mr_store *s, const char *path, char *out, struct mr_error *err)
@@ -136,6 +138,18 @@ int mr_dataset_open(const char *path, const char *store, struct mr_dataset **out
     return r;
 }
 
+int mr_dataset_open_fields(const char *path, const char *store, const char *const *names, unsigned n,
+                           struct mr_dataset **out, struct mr_error *err)
+{
+    struct mr_dataset *ds;
+    int r = mr_dataset_open(path, store, &ds, err);
+    if (r >= 0 && (r = mr_dataset_select(ds, names, n, err)) < 0)
+        mr_dataset_close(ds);
+    if (r >= 0)
+        *out = ds;
+    return r;
+}
+
 void mr_dataset_close(struct mr_dataset *ds)
 {
     if (!ds)
@@ -144,7 +158,112 @@ void mr_dataset_close(struct mr_dataset *ds)
     if (ds->owns_store)
         mr_store_close(ds->store);
     free(ds->root);
+    free(ds->selected);
     free(ds);
+}
+
+/* ---- fields ---- */
+
+unsigned mr_dataset_fields(const struct mr_dataset *ds)
+{
+    return mr_manifest_schema(ds->manifest)->n;
+}
+
+const struct mr_field *mr_dataset_field(const struct mr_dataset *ds, unsigned i)
+{
+    const struct mr_schema *s = mr_manifest_schema(ds->manifest);
+    return i < s->n ? &s->field[i].field : NULL;
+}
+
+unsigned mr_dataset_selected(const struct mr_dataset *ds, const unsigned **out)
+{
+    if (out)
+        *out = ds->selected;
+    return ds->n_selected;
+}
+
+static int no_such_field(const struct mr_dataset *ds, const char *name, struct mr_error *err)
+{
+    const struct mr_schema *s = mr_manifest_schema(ds->manifest);
+    struct mr_strbuf names = {0};
+    for (unsigned i = 0; i < s->n && names.len < 400; i++)
+        mr_strbuf_printf(&names, "%s'%s'", i ? ", " : "", s->field[i].field.name);
+    mr_error_plain(err, MR_E_USAGE, "data set '%s' has no field '%.80s'; it has %s", ds->root, name,
+                   names.text ? names.text : "none");
+    mr_strbuf_done(&names);
+    return MR_E_USAGE;
+}
+
+/* A field by its name; of several, the same one only once. */
+static int select_name(struct mr_dataset *ds, const char *name, struct mr_error *err)
+{
+    const struct mr_schema *s = mr_manifest_schema(ds->manifest);
+    bool all = strcmp(name, "*") == 0 && mr_schema_find(s, name) < 0;
+    int found = all ? 0 : mr_schema_find(s, name);
+    if (found < 0)
+        return no_such_field(ds, name, err);
+    for (unsigned i = (unsigned)found; i < (all ? s->n : (unsigned)found + 1); i++) {
+        bool there = all && !mr_schema_is_default(s, i);
+        for (unsigned k = 0; k < ds->n_selected; k++)
+            there = there || ds->selected[k] == i;
+        if (!there)
+            ds->selected[ds->n_selected++] = i;
+        else if (!all)
+            return mr_error_plain(err, MR_E_USAGE, "field '%s' is asked for twice", name);
+    }
+    return 0;
+}
+
+int mr_dataset_select(struct mr_dataset *ds, const char *const *names, unsigned n, struct mr_error *err)
+{
+    free(ds->selected);
+    ds->n_selected = 0;
+    ds->selected = calloc(mr_manifest_schema(ds->manifest)->n + 1, sizeof(*ds->selected));
+    if (!ds->selected)
+        return mr_error_set(err, -ENOMEM, "cannot select %u fields", n);
+    int r = n ? 0 : mr_error_plain(err, MR_E_USAGE, "no field is asked for");
+    for (unsigned i = 0; i < n && !r; i++)
+        r = select_name(ds, names[i], err);
+    return r;
+}
+
+uint64_t mr_dataset_stored_bytes(const struct mr_dataset *ds, uint64_t id)
+{
+    struct mr_manifest_pos pos;
+    struct mr_field_place place;
+    uint64_t bytes = 0;
+    if (mr_manifest_locate(ds->manifest, id, &pos, NULL) < 0)
+        return 0;
+    if (!ds->n_selected)
+        return pos.ref.raw.length;
+    for (unsigned i = 0; i < ds->n_selected; i++)
+        if (mr_manifest_locate_field(ds->manifest, ds->selected[i], id, &pos, &place, NULL) == 0)
+            bytes += place.ref.raw.length;
+    return bytes;
+}
+
+/* With a selection, sums and bounds are those of its fields. */
+static void count_selected(const struct mr_dataset *ds, struct mr_dataset_info *out)
+{
+    const struct mr_schema *s = mr_manifest_schema(ds->manifest);
+    const struct mr_manifest_info *i = mr_manifest_get_info(ds->manifest);
+    if (!ds->n_selected)
+        return;
+    out->sample_bytes = out->sample_min_bytes = out->sample_max_bytes = 0;
+    for (unsigned k = 0; k < ds->n_selected; k++) {
+        const struct mr_schema_field *f = &s->field[ds->selected[k]];
+        /* The sums are those of all files; of some of them, the share by samples. */
+        double share = i->all_samples ? (double)i->samples / (double)i->all_samples : 0;
+        out->sample_bytes += i->samples == i->all_samples ? f->sum_bytes : (uint64_t)((double)f->sum_bytes * share);
+        out->sample_min_bytes += f->min_bytes;
+        out->sample_max_bytes += f->max_bytes;
+    }
+    const struct mr_field *first = &s->field[ds->selected[0]].field;
+    snprintf(out->dtype, sizeof out->dtype, "%s", mr_dtype_numpy(first->dtype));
+    out->n_dims = first->variable == MR_FIELD_FIXED ? first->dims.n : 0;
+    memset(out->dims, 0, sizeof out->dims);
+    for (unsigned d = 0; d < out->n_dims; d++)
+        out->dims[d] = first->dims.dim[d];
 }
 
 uint64_t mr_dataset_count(const struct mr_dataset *ds)
@@ -223,6 +342,7 @@ void mr_dataset_get_info(const struct mr_dataset *ds, struct mr_dataset_info *ou
     snprintf(out->dtype, sizeof out->dtype, "%s", mr_dtype_numpy(i->dtype));
     for (unsigned d = 0; d < i->dims.n; d++)
         out->dims[d] = i->dims.dim[d];
+    count_selected(ds, out);
 }
 
 int mr_dataset_file_path(const struct mr_dataset *ds, uint64_t file, char *out, struct mr_error *err)

@@ -7,8 +7,14 @@
 
 #include <millrace/dataset.h>
 
+struct mr_fetch;
+
 /* Like mr_dataset_open with a store that stays the caller's. */
 int mr_dataset_open_in(const char *path, struct mr_store *store, struct mr_dataset **out, struct mr_error *err);
+/* Selects fields, before the first reader is made; see mr_dataset_open_fields. */
+int mr_dataset_select(struct mr_dataset *ds, const char *const *names, unsigned n, struct mr_error *err);
+/* As they lie in the files, of the sample's selected fields together. */
+uint64_t mr_dataset_stored_bytes(const struct mr_dataset *ds, uint64_t id);
 const struct mr_manifest *mr_dataset_manifest(const struct mr_dataset *ds);
 struct mr_store *mr_dataset_store(const struct mr_dataset *ds);
 const struct mr_format_ops *mr_dataset_format(const struct mr_dataset *ds);
@@ -48,6 +54,26 @@ void mr_dataset_reader_use(struct mr_dataset_reader *r, struct mr_fetch_source *
 void mr_dataset_reader_choose(struct mr_dataset_reader *r, mr_choose_part_fn *choose, void *user);
 /* The part that the last read decoded; NULL: all there is. */
 const struct mr_part *mr_dataset_reader_part(const struct mr_dataset_reader *r);
+/* Who gets the values of a sample's fields, k-th of the selection; `first` is decoded first, the others in order. */
+struct mr_field_consumer {
+    void *user;
+    unsigned first;
+    /* Where a value of so many bytes goes; NULL: it stays where it is, until `value` returns. NULL with err set
+     * (err->code) fails the sample. */
+    void *(*room)(void *user, unsigned k, uint64_t bytes, struct mr_error *err);
+    /* As mr_sample_out's, for pictures; NULL: all of it. */
+    mr_choose_part_fn *(*choose)(void *user, unsigned k, void **choose_user);
+    /* The value is there. */
+    int (*value)(void *user, unsigned k, struct mr_sample *s, const struct mr_part *part, struct mr_error *err);
+};
+/* Reads the selected fields of a sample, or the primary one without a selection. */
+int mr_dataset_read_to(struct mr_dataset_reader *r, uint64_t id, unsigned flags, const struct mr_field_consumer *to,
+                       struct mr_error *err);
+/* The same for bytes that somebody else has read by the plan `f`: they lie one behind the other from `raw` on. */
+int mr_dataset_decode_to(struct mr_dataset_reader *r, const struct mr_fetch *f, unsigned flags, const void *raw,
+                         const struct mr_field_consumer *to, struct mr_error *err);
+/* Time that decoding took, of field k of the selection. */
+uint64_t mr_dataset_reader_field_ns(const struct mr_dataset_reader *r, unsigned k);
 /* What reading costs, for the layout of a file. */
 int mr_dataset_file_cost(const struct mr_dataset *ds, uint64_t file, struct mr_read_cost *out, struct mr_error *err);
 

@@ -7,8 +7,7 @@
 #include "base/clock.h"
 #include "base/strbuf.h"
 #include "base/common.h"
-#include "dataset/dataset_parts.h"
-#include "dataset/fetch.h"
+#include "dataset/reader_internal.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -17,39 +16,6 @@
 
 #define OPEN_FILES 16u /* unless tuned */
 #define RANGES_MAX (1u << 24)
-#define UNPACKED_FILES 64u
-#define UNPACKED_BYTES MR_GIB
-#define NO_FILE UINT64_MAX
-
-struct unpacked_file {
-    uint64_t file, used;
-    void *data;
-    size_t len;
-};
-
-struct mr_dataset_reader {
-    struct mr_dataset *ds;
-    const struct mr_manifest *manifest;
-    const struct mr_format_ops *format;
-    struct mr_decoder *decoder;
-    struct mr_fetch_planner planner;
-    struct mr_fetch fetch;          /* of the sample that is read */
-    struct mr_fetch_source *own;    /* the store */
-    struct mr_fetch_source *source; /* `own`, or another that has the sample nearer by; borrowed */
-    uint64_t transfer_bytes;        /* 0: reads are not cut */
-    struct unpacked_file unpacked[UNPACKED_FILES];
-    uint64_t tick, unpacked_bytes;
-    uint8_t *raw; /* page-aligned */
-    size_t raw_cap;
-    struct mr_sample known; /* what decoding in place said of a sample of known_layout; bytes 0: nothing yet */
-    uint64_t known_layout;
-    bool learns; /* the sample at hand tells what all of its layout and size are */
-    mr_choose_part_fn *choose;
-    void *choose_user;
-    struct mr_part part; /* of the last sample; full_height 0: it is whole */
-    struct mr_reader_times times;
-    char path[2 * MR_NAME_MAX];
-};
 
 static int open_source(struct mr_dataset_reader *r, unsigned open_flags, uint64_t open_files, struct mr_error *err)
 {
@@ -100,6 +66,7 @@ void mr_dataset_reader_free(struct mr_dataset_reader *r)
             forget_unpacked(r, &r->unpacked[i]);
     mr_fetch_source_free(r->own);
     mr_fetch_done(&r->fetch);
+    mr_reader_free_fields(r);
     mr_fetch_planner_done(&r->planner);
     mr_decoder_free(r->decoder);
     free(r->raw);
@@ -135,7 +102,7 @@ struct mr_reader_times *mr_dataset_reader_times(struct mr_dataset_reader *r)
     return &r->times;
 }
 
-static int grow_raw(struct mr_dataset_reader *r, uint64_t bytes, struct mr_error *err)
+int mr_reader_grow_raw(struct mr_dataset_reader *r, uint64_t bytes, struct mr_error *err)
 {
     if (bytes <= r->raw_cap)
         return 0;
@@ -152,13 +119,14 @@ static int grow_raw(struct mr_dataset_reader *r, uint64_t bytes, struct mr_error
     return 0;
 }
 
-static int read_and_unpack(struct mr_dataset_reader *r, void **data, size_t *len, struct mr_error *err)
+static int read_and_unpack(struct mr_dataset_reader *r, const struct mr_layout *layout, void **data, size_t *len,
+                           struct mr_error *err)
 {
     uint64_t file = r->fetch.pos.file, bytes = mr_manifest_file_bytes(r->manifest, file);
-    int rc = grow_raw(r, bytes, err);
+    int rc = mr_reader_grow_raw(r, bytes, err);
     if (!rc)
         rc = r->own->ops->read_file(r->own, file, r->raw, bytes, err);
-    return rc < 0 ? rc : r->format->unpack(&r->fetch.layout, r->raw, bytes, data, len, err);
+    return rc < 0 ? rc : r->format->unpack(layout, r->raw, bytes, data, len, err);
 }
 
 static struct unpacked_file *free_slot(struct mr_dataset_reader *r)
@@ -178,24 +146,37 @@ static struct unpacked_file *oldest_unpacked(struct mr_dataset_reader *r)
     return oldest;
 }
 
-static int get_unpacked(struct mr_dataset_reader *r, const struct unpacked_file **out, struct mr_error *err)
+static struct unpacked_file *find_unpacked(struct mr_dataset_reader *r, uint64_t key, bool is_unit)
 {
-    uint64_t file = r->fetch.pos.file;
-    struct unpacked_file *slot = NULL;
     for (unsigned i = 0; i < UNPACKED_FILES; i++)
-        if (r->unpacked[i].file == file) {
-            r->unpacked[i].used = ++r->tick;
-            *out = &r->unpacked[i];
-            return 0;
-        }
+        if (r->unpacked[i].file == r->fetch.pos.file && r->unpacked[i].key == key && r->unpacked[i].is_unit == is_unit)
+            return &r->unpacked[i];
+    return NULL;
+}
+
+int mr_reader_get_unpacked(struct mr_dataset_reader *r, const struct mr_fetch_slice *s, const void *raw,
+                           const struct unpacked_file **out, struct mr_error *err)
+{
+    bool is_unit = s->access == MR_ACCESS_UNIT;
+    uint64_t key = !is_unit ? s->unpack_key : s->n_ranges ? r->fetch.range[s->first_range].extent.offset : 0;
+    struct unpacked_file *slot = find_unpacked(r, key, is_unit);
+    if (slot) {
+        slot->used = ++r->tick;
+        *out = slot;
+        return 0;
+    }
+    if (is_unit && !raw)
+        return MR_READER_READ_UNIT;
     void *data = NULL;
     size_t len = 0;
-    int rc = read_and_unpack(r, &data, &len, err);
+    int rc = is_unit ? r->format->unpack(&s->layout, raw, s->length, &data, &len, err)
+                     : read_and_unpack(r, &s->layout, &data, &len, err);
     if (rc < 0)
         return rc;
     while (!(slot = free_slot(r)) || (r->unpacked_bytes && r->unpacked_bytes + len > UNPACKED_BYTES))
         forget_unpacked(r, oldest_unpacked(r));
-    *slot = (struct unpacked_file){.file = file, .used = ++r->tick, .data = data, .len = len};
+    *slot = (struct unpacked_file){
+        .file = r->fetch.pos.file, .key = key, .is_unit = is_unit, .used = ++r->tick, .data = data, .len = len};
     r->unpacked_bytes += len;
     *out = slot;
     return 0;
@@ -206,7 +187,8 @@ static int take_unpacked(struct mr_dataset_reader *r, const uint8_t **raw, struc
 {
     const struct mr_fetch *f = &r->fetch;
     const struct unpacked_file *u;
-    int rc = get_unpacked(r, &u, err);
+    const struct mr_fetch_slice whole = {.layout = f->layout, .access = MR_ACCESS_UNPACK};
+    int rc = mr_reader_get_unpacked(r, &whole, NULL, &u, err);
     for (unsigned i = 0; !rc && i < f->n_ranges; i++) {
         const struct mr_extent *e = &f->range[i].extent;
         if (e->offset > u->len || e->length > u->len - e->offset)
@@ -220,7 +202,7 @@ static int take_unpacked(struct mr_dataset_reader *r, const uint8_t **raw, struc
         *raw = (const uint8_t *)u->data + f->range[0].extent.offset;
         return 0;
     }
-    if ((rc = grow_raw(r, MR_MAX(f->length, 1u), err)))
+    if ((rc = mr_reader_grow_raw(r, MR_MAX(f->length, 1u), err)))
         return rc;
     uint8_t *to = r->raw;
     for (unsigned i = 0; i < f->n_ranges; i++) {
@@ -249,7 +231,7 @@ static int fetch(struct mr_dataset_reader *r, uint8_t *dst, size_t cap, const ui
     if (f->access == MR_ACCESS_UNPACK)
         return take_unpacked(r, raw, err);
     bool fits = dst && f->room <= cap;
-    int rc = fits ? 0 : grow_raw(r, MR_MAX(f->room, 1u), err);
+    int rc = fits ? 0 : mr_reader_grow_raw(r, MR_MAX(f->room, 1u), err);
     uint8_t *place = fits ? dst : r->raw;
     if (!rc)
         rc = r->source->ops->read(r->source, f, place, err);
@@ -268,13 +250,18 @@ static int fetch_timed(struct mr_dataset_reader *r, uint8_t *dst, size_t cap, co
     t->start_ns = t->now_ns ? t->now_ns : mr_now_ns();
     t->now_ns = 0;
     atomic_store_explicit(&t->reading_since, t->start_ns, memory_order_relaxed);
-    int rc = fetch(r, dst, cap, raw, err);
+    int rc = r->fetch.n_slices ? mr_reader_fetch_fields(r, dst, cap, raw, err) : fetch(r, dst, cap, raw, err);
     atomic_store_explicit(&t->reading_since, 0, memory_order_relaxed);
     t->fetched_ns = mr_now_ns();
     t->read_ns += t->fetched_ns - t->start_ns;
     t->read_bytes = r->own->read_bytes;
     t->fetched_bytes = r->fetch.length;
     return rc;
+}
+
+int mr_reader_fetch(struct mr_dataset_reader *r, uint8_t *dst, size_t cap, const uint8_t **raw, struct mr_error *err)
+{
+    return fetch(r, dst, cap, raw, err);
 }
 
 static int decode(struct mr_dataset_reader *r, unsigned flags, const uint8_t *raw, bool in_place,
@@ -319,6 +306,11 @@ static const char dtype_name[MR_DTYPE_COUNT][sizeof(((struct mr_sample *)0)->dty
     MR_DTYPE_LIST(DTYPE_NAME)
 #undef DTYPE_NAME
 };
+
+void mr_reader_name_dtype(enum mr_dtype t, char out[8])
+{
+    memcpy(out, dtype_name[t], sizeof dtype_name[t]);
+}
 
 /* Decoders may hand out a pointer into the raw bytes; a caller who gave a buffer wants them there. */
 static int deliver(const struct mr_sample_out *o, void *dst, size_t cap, struct mr_sample *out, struct mr_error *err)
@@ -379,7 +371,7 @@ static int read_any(struct mr_dataset_reader *r, unsigned flags, void *dst, size
     return rc;
 }
 
-static int explain(struct mr_dataset_reader *r, uint64_t id, int rc, struct mr_error *err)
+int mr_reader_explain(struct mr_dataset_reader *r, uint64_t id, int rc, struct mr_error *err)
 {
     uint64_t file = r->fetch.pos.file;
     char word[1024];
@@ -402,9 +394,11 @@ int mr_dataset_read(struct mr_dataset_reader *r, uint64_t id, unsigned flags, vo
     int rc = mr_fetch_plan(&r->planner, id, flags & MR_DATASET_VERIFY ? MR_READ_VERIFY : 0, &r->fetch, err);
     if (MR_UNLIKELY(r->fetch.pos.file == NO_FILE))
         return rc;
-    if (rc >= 0)
+    if (rc >= 0 && r->fetch.n_slices && !(flags & MR_DATASET_RAW))
+        rc = mr_reader_read_first(r, flags & MR_DATASET_VERIFY ? MR_READ_VERIFY : 0, dst, cap, out, err);
+    else if (rc >= 0)
         rc = is_known(r, flags, dst, cap) ? read_known(r, dst, cap, out, err) : read_any(r, flags, dst, cap, out, err);
     if (MR_UNLIKELY(rc < 0))
-        rc = explain(r, id, rc, err);
+        rc = mr_reader_explain(r, id, rc, err);
     return rc < 0 ? rc : 0;
 }

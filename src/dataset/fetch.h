@@ -41,6 +41,23 @@ struct mr_fetch_read {
     uint64_t at;        /* where `from` goes */
 };
 
+/* Smaller ranges of neighbouring fields are read together over gaps of at most a page, which the page cache and devices
+ * move as a whole anyway; so bytes of fields that were not selected are not read beyond that. */
+#define MR_FETCH_FIELD_GAP (4 * MR_KIB)
+
+/* One selected field of a sample. */
+struct mr_fetch_slice {
+    unsigned field; /* of the schema */
+    struct mr_sample_ref ref;
+    struct mr_layout layout; /* borrowed from the manifest */
+    enum mr_access access;
+    bool verbatim; /* its ranges are its value */
+    bool alone;    /* large and verbatim: its reads are its own, to be read in place */
+    unsigned first_range, n_ranges, first_read, n_reads;
+    uint64_t at, length; /* among the sample's ranges, one behind the other */
+    uint64_t unpack_key;
+};
+
 /* What one sample takes. Zero-initialise; mr_fetch_done frees it. */
 struct mr_fetch {
     uint64_t id;
@@ -53,6 +70,10 @@ struct mr_fetch {
     struct mr_fetch_read *read;
     uint64_t length; /* of all ranges */
     uint64_t room;   /* that the reads take at the place */
+    /* With fields: n_slices > 0; layout, verbatim and pos.ref are then the primary field's or not set, and access is
+     * UNPACK or UNIT if that of any slice is. */
+    unsigned n_slices, slice_cap;
+    struct mr_fetch_slice *slice;
 };
 void mr_fetch_done(struct mr_fetch *f);
 
@@ -66,6 +87,11 @@ struct mr_fetch_planner {
     uint64_t cost_layout;
     struct mr_read_cost cost; /* of that layout */
     struct mr_layout layout;  /* the same; borrowed from the manifest */
+    struct mr_planned_field { /* the same per selected field */
+        uint64_t cost_layout;
+        struct mr_read_cost cost;
+        struct mr_layout layout;
+    } * field;
     struct mr_extent *extent;
     unsigned extent_cap;
 };
@@ -75,6 +101,15 @@ void mr_fetch_planner_done(struct mr_fetch_planner *p);
 /* Plans sample `id`; flags: MR_READ_*. 0; MR_FETCH_MANY when it has more ranges than max_ranges; MR_E_USAGE (no such
  * sample), MR_E_FORMAT, MR_E_LIMIT, -ENOMEM. `pos` is set as soon as it is known, for messages. */
 #define MR_FETCH_MANY 1
+/* The steps of it (fetch_plan.c), for the plan of several fields (fetch_fields.c). */
+int mr_fetch_reserve(struct mr_fetch *f, unsigned n, struct mr_error *err);
+int mr_fetch_ask_format(struct mr_fetch_planner *p, const struct mr_layout *layout, const struct mr_sample_ref *ref,
+                        unsigned flags, unsigned *n, struct mr_error *err);
+/* gap: over how many bytes it may be read together with the last range; MR_FETCH_APART: not at all. */
+#define MR_FETCH_APART UINT64_MAX
+int mr_fetch_add_range(const struct mr_fetch_planner *p, struct mr_fetch *f, const struct mr_extent *e, bool is_read,
+                       uint64_t gap, struct mr_error *err);
+int mr_fetch_plan_fields(struct mr_fetch_planner *p, struct mr_fetch *f, unsigned flags, struct mr_error *err);
 int mr_fetch_plan(struct mr_fetch_planner *p, uint64_t id, unsigned flags, struct mr_fetch *out, struct mr_error *err);
 /* 128 bits that stand for the stored bytes of all samples: of the manifest, and of whether checksums are among them
  * (flags: MR_DATASET_VERIFY, where the format has some). What is kept from run to run goes by it. */

@@ -1,4 +1,5 @@
 /* Plans: from a sample to what is read for it; see fetch.h. */
+#include "base/rng.h"
 #include "dataset/fetch.h"
 
 #include <errno.h>
@@ -23,6 +24,8 @@ void mr_fetch_planner_init(struct mr_fetch_planner *p, const struct mr_dataset *
 void mr_fetch_planner_done(struct mr_fetch_planner *p)
 {
     free(p->extent);
+    free(p->field);
+    p->field = NULL;
     p->extent = NULL;
     p->extent_cap = 0;
 }
@@ -31,10 +34,11 @@ void mr_fetch_done(struct mr_fetch *f)
 {
     free(f->range);
     free(f->read);
+    free(f->slice);
     *f = (struct mr_fetch){0};
 }
 
-static int reserve(struct mr_fetch *f, unsigned n, struct mr_error *err)
+int mr_fetch_reserve(struct mr_fetch *f, unsigned n, struct mr_error *err)
 {
     if (MR_LIKELY(n <= f->cap))
         return 0;
@@ -56,6 +60,7 @@ static int load_layout(struct mr_fetch_planner *p, struct mr_fetch *f, struct mr
     if (MR_UNLIKELY(id != p->cost_layout)) {
         p->cost_layout = NO_LAYOUT;
         mr_manifest_file_layout(p->manifest, f->pos.file, &p->layout);
+        p->cost = (struct mr_read_cost){0};
         int rc = p->format->cost(&p->layout, &p->cost, err);
         if (rc < 0)
             return rc;
@@ -78,20 +83,20 @@ static int grow_extents(struct mr_fetch_planner *p, unsigned n, struct mr_error 
 }
 
 /* The format's ranges, in p->extent. */
-static int ask_format(struct mr_fetch_planner *p, const struct mr_fetch *f, unsigned flags, unsigned *n,
-                      struct mr_error *err)
+int mr_fetch_ask_format(struct mr_fetch_planner *p, const struct mr_layout *layout, const struct mr_sample_ref *ref,
+                        unsigned flags, unsigned *n, struct mr_error *err)
 {
     int rc = p->extent ? 0 : grow_extents(p, EXTENTS, err);
     if (rc)
         return rc;
     *n = 0;
-    rc = p->format->plan(&f->layout, &f->pos.ref, flags, p->extent, p->extent_cap, n, err);
+    rc = p->format->plan(layout, ref, flags, p->extent, p->extent_cap, n, err);
     if (MR_UNLIKELY(rc == MR_E_LIMIT && *n > p->extent_cap)) {
         if (*n > p->max_ranges)
             return p->max_ranges < (1u << 24) ? MR_FETCH_MANY : rc;
         if ((rc = grow_extents(p, *n, err)))
             return rc;
-        rc = p->format->plan(&f->layout, &f->pos.ref, flags, p->extent, p->extent_cap, n, err);
+        rc = p->format->plan(layout, ref, flags, p->extent, p->extent_cap, n, err);
     }
     if (rc >= 0 && *n > p->max_ranges)
         return MR_FETCH_MANY;
@@ -99,20 +104,21 @@ static int ask_format(struct mr_fetch_planner *p, const struct mr_fetch *f, unsi
 }
 
 /* Is the range better read together with what was read before it? */
-static bool joins(const struct mr_fetch_planner *p, const struct mr_fetch_read *last, const struct mr_extent *e)
+static bool joins(const struct mr_fetch_planner *p, const struct mr_fetch_read *last, const struct mr_extent *e,
+                  uint64_t most)
 {
-    if (!p->merge || e->offset < last->wanted_to)
+    if (!p->merge || most == MR_FETCH_APART || e->offset < last->wanted_to)
         return false;
     uint64_t gap = e->offset - last->wanted_to;
-    return e->offset <= last->to || (gap <= MR_FETCH_GAP && e->length <= MR_FETCH_SMALL);
+    return e->offset <= last->to || (gap <= most && e->length <= MR_FETCH_SMALL);
 }
 
-static void add_read(const struct mr_fetch_planner *p, struct mr_fetch *f, struct mr_fetch_range *range)
+static void add_read(const struct mr_fetch_planner *p, struct mr_fetch *f, struct mr_fetch_range *range, uint64_t gap)
 {
     const struct mr_extent *e = &range->extent;
     uint64_t from = e->offset / p->align * p->align, to = MR_ALIGN_UP(e->offset + e->length, (uint64_t)p->align);
     struct mr_fetch_read *last = &f->read[f->n_reads ? f->n_reads - 1 : 0];
-    if (f->n_reads && joins(p, last, e)) {
+    if (f->n_reads && joins(p, last, e, gap)) {
         range->at = last->at + (e->offset - last->from);
         last->wanted_to = e->offset + e->length;
         f->room += MR_MAX(to, last->to) - last->to;
@@ -140,27 +146,33 @@ static inline bool lay_out_one(const struct mr_fetch_planner *p, struct mr_fetch
     return true;
 }
 
+int mr_fetch_add_range(const struct mr_fetch_planner *p, struct mr_fetch *f, const struct mr_extent *e, bool is_read,
+                       uint64_t gap, struct mr_error *err)
+{
+    struct mr_fetch_range *r = &f->range[f->n_ranges++];
+    *r = (struct mr_fetch_range){.extent = *e, .at = f->room};
+    if (__builtin_add_overflow(f->length, e->length, &f->length) || f->length > MR_LIMIT_SAMPLE_BYTES)
+        return mr_error_plain(err, MR_E_LIMIT, "the ranges of the sample are beyond the limit of %llu bytes",
+                              (unsigned long long)MR_LIMIT_SAMPLE_BYTES);
+    if (e->length == 0 || !is_read)
+        return 0;
+    if (e->offset > INT64_MAX - MR_LIMIT_SAMPLE_BYTES - MR_FETCH_BLOCK)
+        return mr_error_plain(err, MR_E_FORMAT, "unexpected end of file (want %llu bytes at %llu)",
+                              (unsigned long long)e->length, (unsigned long long)e->offset);
+    add_read(p, f, r, gap);
+    return 0;
+}
+
 static int lay_out(const struct mr_fetch_planner *p, struct mr_fetch *f, unsigned n, struct mr_error *err)
 {
     if (MR_LIKELY(n == 1) && lay_out_one(p, f))
         return 0;
-    f->n_ranges = n;
-    f->n_reads = 0;
+    f->n_ranges = f->n_reads = 0;
     f->length = f->room = 0;
-    for (unsigned i = 0; i < n; i++) {
-        struct mr_fetch_range *r = &f->range[i];
-        *r = (struct mr_fetch_range){.extent = p->extent[i], .at = f->room};
-        if (__builtin_add_overflow(f->length, r->extent.length, &f->length) || f->length > MR_LIMIT_SAMPLE_BYTES)
-            return mr_error_plain(err, MR_E_LIMIT, "the ranges of the sample are beyond the limit of %llu bytes",
-                                  (unsigned long long)MR_LIMIT_SAMPLE_BYTES);
-        if (r->extent.length == 0 || f->access == MR_ACCESS_UNPACK)
-            continue;
-        if (r->extent.offset > INT64_MAX - MR_LIMIT_SAMPLE_BYTES - MR_FETCH_BLOCK)
-            return mr_error_plain(err, MR_E_FORMAT, "unexpected end of file (want %llu bytes at %llu)",
-                                  (unsigned long long)r->extent.length, (unsigned long long)r->extent.offset);
-        add_read(p, f, r);
-    }
-    return 0;
+    int rc = 0;
+    for (unsigned i = 0; i < n && !rc; i++)
+        rc = mr_fetch_add_range(p, f, &p->extent[i], f->access != MR_ACCESS_UNPACK, MR_FETCH_GAP, err);
+    return rc;
 }
 
 int mr_fetch_plan(struct mr_fetch_planner *p, uint64_t id, unsigned flags, struct mr_fetch *f, struct mr_error *err)
@@ -170,7 +182,14 @@ int mr_fetch_plan(struct mr_fetch_planner *p, uint64_t id, unsigned flags, struc
     if (rc < 0)
         return rc;
     f->id = id;
-    if ((rc = load_layout(p, f, err)) || (rc = ask_format(p, f, flags, &n, err)) || (rc = reserve(f, n, err)))
+    f->n_slices = 0;
+    if (MR_UNLIKELY(mr_dataset_selected(p->ds, NULL)))
+        return mr_fetch_plan_fields(p, f, flags, err);
+    if ((rc = load_layout(p, f, err)))
+        return rc;
+    if (MR_UNLIKELY(f->access == MR_ACCESS_UNIT))
+        return mr_fetch_plan_fields(p, f, flags, err);
+    if ((rc = mr_fetch_ask_format(p, &f->layout, &f->pos.ref, flags, &n, err)) || (rc = mr_fetch_reserve(f, n, err)))
         return rc;
     return lay_out(p, f, n, err);
 }
@@ -194,8 +213,12 @@ static bool has_checksums(const struct mr_dataset *ds)
 
 void mr_stored_key(const struct mr_dataset *ds, unsigned flags, uint8_t out[16])
 {
+    const unsigned *field;
     bool checked = flags & MR_DATASET_VERIFY && has_checksums(ds);
-    mr_manifest_hash(mr_dataset_manifest(ds), checked ? MR_DATASET_VERIFY : 0, out);
+    uint64_t seed = checked ? MR_DATASET_VERIFY : 0;
+    for (unsigned i = 0, n = mr_dataset_selected(ds, &field); i < n; i++)
+        seed = mr_mix64(seed + field[i] + 2);
+    mr_manifest_hash(mr_dataset_manifest(ds), seed, out);
 }
 
 uint8_t *mr_fetch_collect(const struct mr_fetch *f, uint8_t *place)

@@ -38,6 +38,7 @@ struct mr_manifest {
     bool has_template;
     char **classes;
     uint64_t n_classes;
+    struct mr_schema schema;
 };
 
 static const char *const section_names[MRM_SECTION_COUNT] = {
@@ -56,6 +57,8 @@ static const char *const section_names[MRM_SECTION_COUNT] = {
     [MRM_NAME_INDEX] = "name index",
     [MRM_NAME_DATA] = "name data",
     [MRM_CLASS_NAMES] = "class names",
+    [MRM_FIELDS] = "fields",
+    [MRM_FIELD_DATA] = "field data",
 };
 
 const char *mr_manifest_section_name(unsigned section)
@@ -353,6 +356,28 @@ static int check_padding(struct mr_manifest *m, uint32_t sections, struct mr_err
     return check_zero(m, at, m->len, err);
 }
 
+/* Are there labels? A column of nothing but "no label" is constant. */
+static bool has_labels(const struct mr_manifest *m)
+{
+    const struct mr_column *c = &m->col[MRM_SAMPLE_LABEL];
+    return c->encoding != MR_COLUMN_CONST || (uint32_t)c->base != MR_LABEL_STORED_NONE;
+}
+
+static int load_schema(struct mr_manifest *m, struct mr_error *err)
+{
+    const struct mr_manifest_info *i = &m->info;
+    const struct mr_schema_source from = {.name = m->name,
+                                          .samples = i->samples,
+                                          .files = i->files,
+                                          .layouts = m->layouts,
+                                          .fields = &m->col[MRM_FIELDS],
+                                          .data = &m->col[MRM_FIELD_DATA]};
+    if (from.fields->encoding || from.data->encoding)
+        return mr_schema_parse(&from, &m->schema, err);
+    return mr_schema_make_up(i->dtype, &i->dims, i->sample_bytes, i->sample_min_bytes, i->sample_max_bytes,
+                             has_labels(m), &m->schema, err);
+}
+
 static int parse(struct mr_manifest *m, struct mr_error *err)
 {
     int r;
@@ -371,7 +396,7 @@ static int parse(struct mr_manifest *m, struct mr_error *err)
         return mr_error_set(err, -ENOMEM, "cannot open manifest '%s'", m->name);
     if (m->col[MRM_SAMPLE_LABEL].encoding == MR_COLUMN_RANDOM)
         m->info.label_classes = m->col[MRM_SAMPLE_LABEL].step;
-    return 0;
+    return load_schema(m, err);
 }
 
 static struct mr_manifest *blank(const char *name)
@@ -449,6 +474,7 @@ void mr_manifest_close(struct mr_manifest *m)
         return;
     if (m->mapped)
         munmap((void *)(uintptr_t)m->data, m->len);
+    mr_schema_done(&m->schema);
     free(m->owned);
     free(m->classes);
     free(m->spec);
@@ -482,6 +508,36 @@ uint64_t mr_manifest_bytes(const struct mr_manifest *m)
 uint64_t mr_manifest_layouts(const struct mr_manifest *m)
 {
     return m->layouts;
+}
+
+const struct mr_schema *mr_manifest_schema(const struct mr_manifest *m)
+{
+    return &m->schema;
+}
+
+int mr_manifest_locate_field(const struct mr_manifest *m, unsigned field, uint64_t id,
+                             const struct mr_manifest_pos *pos, struct mr_field_place *out, struct mr_error *err)
+{
+    const struct mr_schema_field *f = &m->schema.field[field];
+    uint64_t layout;
+    assert(field < m->schema.n && id < m->info.samples);
+    out->ref = pos->ref;
+    if (!f->own) {
+        layout = mr_manifest_file_layout_id(m, pos->file);
+    } else {
+        out->ref.raw.offset = mr_column_get(&f->column[MR_FC_OFFSET], id, pos->index);
+        out->ref.raw.length = mr_column_get(&f->column[MR_FC_LENGTH], id, pos->index);
+        out->ref.aux = (uint32_t)mr_column_get(&f->column[MR_FC_AUX], id, pos->index) & 0xffffff;
+        layout = mr_column_get(&f->column[MR_FC_LAYOUT], pos->file, pos->file);
+    }
+    if (f->field.storage == MR_FIELD_LABEL)
+        out->ref.raw = (struct mr_extent){0, 0};
+    uint64_t limit = (uint64_t)1 << 48;
+    if (MR_UNLIKELY(out->ref.raw.offset >= limit || out->ref.raw.length >= limit || layout >= m->layouts))
+        return mr_error_set(err, MR_E_FORMAT, "manifest '%s' is damaged: field '%s' of sample %llu", m->name,
+                            f->field.name, (unsigned long long)id);
+    out->layout_id = layout;
+    return 0;
 }
 
 const struct mr_column *mr_manifest_section(const struct mr_manifest *m, unsigned section)
@@ -593,14 +649,18 @@ uint64_t mr_manifest_file_layout_id(const struct mr_manifest *m, uint64_t file)
     return mr_column_get(&m->col[MRM_FILE_LAYOUT], file, file);
 }
 
-void mr_manifest_file_layout(const struct mr_manifest *m, uint64_t file, struct mr_layout *out)
+void mr_manifest_layout(const struct mr_manifest *m, uint64_t id, struct mr_layout *out)
 {
-    uint64_t id = mr_manifest_file_layout_id(m, file);
     assert(id < m->layouts); /* invariant 4 */
     const struct mr_column *index = &m->col[MRM_LAYOUT_INDEX];
     uint64_t a = mr_column_get(index, id, id), b = mr_column_get(index, id + 1, id + 1);
     out->data = (void *)(uintptr_t)(m->col[MRM_LAYOUT_DATA].data + a);
     out->len = b - a;
+}
+
+void mr_manifest_file_layout(const struct mr_manifest *m, uint64_t file, struct mr_layout *out)
+{
+    mr_manifest_layout(m, mr_manifest_file_layout_id(m, file), out);
 }
 
 const char *mr_manifest_label_name(const struct mr_manifest *m, int64_t label)

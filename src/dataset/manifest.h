@@ -11,6 +11,7 @@
 #define MR_DATASET_MANIFEST_H
 
 #include "dataset/column.h"
+#include "dataset/schema.h"
 #include "format/format.h"
 #include "store/store.h"
 
@@ -76,6 +77,17 @@ uint64_t mr_manifest_file_mtime_ns(const struct mr_manifest *m, uint64_t file);
 void mr_manifest_file_layout(const struct mr_manifest *m, uint64_t file, struct mr_layout *out);
 uint64_t mr_manifest_file_layout_id(const struct mr_manifest *m, uint64_t file);
 uint64_t mr_manifest_layouts(const struct mr_manifest *m);
+/* Borrowed. */
+void mr_manifest_layout(const struct mr_manifest *m, uint64_t id, struct mr_layout *out);
+/* The fields of its samples; the manifest's. */
+const struct mr_schema *mr_manifest_schema(const struct mr_manifest *m);
+/* Where a field of the sample at `pos` lies. */
+struct mr_field_place {
+    struct mr_sample_ref ref;
+    uint64_t layout_id;
+};
+int mr_manifest_locate_field(const struct mr_manifest *m, unsigned field, uint64_t id,
+                             const struct mr_manifest_pos *pos, struct mr_field_place *out, struct mr_error *err);
 /* Relative to the root; returns the length, or a negative code. `out` holds MR_NAME_MAX. */
 int mr_manifest_file_name(const struct mr_manifest *m, uint64_t file, char *out, struct mr_error *err);
 /* The file with this name, or UINT64_MAX. */
@@ -99,6 +111,8 @@ struct mr_manifest_file {
     uint64_t bytes, mtime_ns;
     struct mr_layout layout;
     struct mr_column column[MR_SC_COUNT]; /* of its samples */
+    const struct mr_field_values *own;    /* of each field with columns of its own; borrowed */
+    unsigned n_own;                       /* the same in all files */
 };
 
 /* Of `info` the builder takes seed, versions, compress_percent, flags, dtype, dims, label_classes, format. `tmpl` NULL:
@@ -108,6 +122,9 @@ int mr_manifest_builder_create(const struct mr_manifest_info *info, const struct
 void mr_manifest_builder_free(struct mr_manifest_builder *b);
 int mr_manifest_builder_add(struct mr_manifest_builder *b, const struct mr_manifest_file *f, struct mr_error *err);
 int mr_manifest_builder_add_class(struct mr_manifest_builder *b, const char *name, struct mr_error *err);
+/* The fields of all samples, of which the own ones came with the files; copied. Before it is written, if at all. */
+int mr_manifest_builder_set_fields(struct mr_manifest_builder *b, const struct mr_field *fields, unsigned n,
+                                   struct mr_error *err);
 /* Durable when it returns: temporary, fsync, rename, sync of the folder. */
 int mr_manifest_builder_write(struct mr_manifest_builder *b, struct mr_store *s, const char *path,
                               struct mr_error *err);

@@ -30,6 +30,11 @@ struct mr_manifest_builder {
     struct mr_map layout_of; /* by hash of its bytes: number + 1 */
     uint64_t *layout_starts;
     size_t layout_cap;
+    struct mr_schema_builder *schema; /* of fields beyond the primary one; NULL: there are none */
+    uint64_t *own_layout;             /* scratch: the number of each one's layout */
+    struct mr_field *fields;          /* what is written; NULL: no schema */
+    unsigned n_fields;
+    char *field_names;
 };
 
 static const unsigned sample_width[MR_SC_COUNT] = {6, 5, 3, 4};
@@ -104,6 +109,10 @@ void mr_manifest_builder_free(struct mr_manifest_builder *b)
     mr_strbuf_done(&b->classes);
     mr_strbuf_done(&b->layouts);
     mr_map_done(&b->layout_of);
+    mr_schema_builder_free(b->schema);
+    free(b->own_layout);
+    free(b->fields);
+    free(b->field_names);
     free(b->layout_starts);
     free(b->spec);
     free(b);
@@ -179,6 +188,47 @@ static void count_lengths(struct mr_manifest_info *i, const struct mr_column *c)
     }
 }
 
+int mr_manifest_builder_set_fields(struct mr_manifest_builder *b, const struct mr_field *fields, unsigned n,
+                                   struct mr_error *err)
+{
+    free(b->fields);
+    free(b->field_names);
+    b->fields = calloc(n, sizeof(*b->fields));
+    b->field_names = calloc(n, MR_FIELD_NAME_MAX);
+    b->n_fields = n;
+    if (!b->fields || !b->field_names)
+        return mr_error_set(err, -ENOMEM, "cannot keep a schema of %u fields", n);
+    for (unsigned i = 0; i < n; i++) {
+        size_t len = strlen(fields[i].name);
+        if (!mr_field_name_is_sound(fields[i].name, len))
+            return mr_error_set(err, MR_E_FORMAT, "a field's name of %zu bytes cannot be kept in a manifest", len);
+        char *name = b->field_names + (size_t)i * MR_FIELD_NAME_MAX;
+        memcpy(name, fields[i].name, len + 1);
+        b->fields[i] = fields[i];
+        b->fields[i].name = name;
+    }
+    return 0;
+}
+
+static int add_own_fields(struct mr_manifest_builder *b, const struct mr_manifest_file *f)
+{
+    if (!f->n_own)
+        return 0;
+    if (!b->schema) {
+        b->schema = mr_schema_builder_create(f->n_own);
+        b->own_layout = calloc(f->n_own, sizeof(*b->own_layout));
+    }
+    if (!b->schema || !b->own_layout)
+        return -ENOMEM;
+    for (unsigned i = 0; i < f->n_own; i++) {
+        int64_t number = layout_number(b, &f->own[i].layout);
+        if (number < 0)
+            return -ENOMEM;
+        b->own_layout[i] = (uint64_t)number;
+    }
+    return mr_schema_builder_add(b->schema, f->own, b->own_layout);
+}
+
 int mr_manifest_builder_add(struct mr_manifest_builder *b, const struct mr_manifest_file *f, struct mr_error *err)
 {
     uint64_t n = f->column[MR_SC_OFFSET].count, file = b->info.files;
@@ -195,7 +245,7 @@ int mr_manifest_builder_add(struct mr_manifest_builder *b, const struct mr_manif
             no_memory = mr_colbuild_add_group(&b->sample[k], &f->column[k]) < 0;
     no_memory = no_memory || mr_colbuild_add(&b->first, file, b->info.samples) < 0 ||
                 mr_colbuild_add(&b->bytes, file, f->bytes) < 0 || mr_colbuild_add(&b->mtime, file, f->mtime_ns) < 0 ||
-                mr_colbuild_add(&b->layout, file, (uint64_t)layout) < 0;
+                mr_colbuild_add(&b->layout, file, (uint64_t)layout) < 0 || add_own_fields(b, f) < 0;
     if (no_memory)
         return mr_error_set(err, -ENOMEM, "cannot keep the manifest of %llu files", (unsigned long long)file);
     count_lengths(&b->info, &f->column[MR_SC_LENGTH]);
@@ -316,6 +366,23 @@ static int put_names(struct mr_manifest_builder *b, struct sink *k, struct mr_er
     return r;
 }
 
+static int put_fields(struct mr_manifest_builder *b, struct sink *k, struct mr_error *err)
+{
+    if (!b->fields)
+        return 0;
+    const struct mr_manifest_info *i = &b->info;
+    const uint64_t primary[3] = {i->sample_bytes, i->samples ? i->sample_min_bytes : 0, i->sample_max_bytes};
+    struct mr_strbuf section = {0}, data = {0};
+    int r = mr_schema_builder_finish(b->schema, b->fields, b->n_fields, primary, &section, &data, err);
+    if (r >= 0)
+        r = put_blob(k, MRM_FIELDS, section.text, section.len, err);
+    if (r >= 0)
+        r = put_blob(k, MRM_FIELD_DATA, data.text, data.len, err);
+    mr_strbuf_done(&section);
+    mr_strbuf_done(&data);
+    return r;
+}
+
 static void fill_header(const struct mr_manifest_builder *b, struct sink *k)
 {
     uint8_t *h = k->head;
@@ -356,10 +423,11 @@ static int write_all(struct mr_manifest_builder *b, struct sink *k, struct mr_er
 {
     int r;
     /* Room for all sections there can be; the few unused entries cost less than a second pass. */
-    k->at = MR_ALIGN_UP(MRM_HEADER_BYTES + (MRM_SECTION_COUNT - 1) * MRM_ENTRY_BYTES, MRM_ALIGN);
+    unsigned most = b->fields ? MRM_SECTION_COUNT - 1 : MRM_FIELDS - 1;
+    k->at = MR_ALIGN_UP(MRM_HEADER_BYTES + most * MRM_ENTRY_BYTES, MRM_ALIGN);
     size_t head = k->at;
     if ((r = put_blob(k, MRM_SPEC, b->spec, strlen(b->spec), err)) < 0 || (r = put_samples(b, k, err)) < 0 ||
-        (r = put_files(b, k, err)) < 0 || (r = put_names(b, k, err)) < 0)
+        (r = put_files(b, k, err)) < 0 || (r = put_names(b, k, err)) < 0 || (r = put_fields(b, k, err)) < 0)
         return r;
     fill_header(b, k);
     if ((r = mr_object_write(k->object, k->head, head, 0, err)) < 0)

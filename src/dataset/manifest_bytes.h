@@ -64,6 +64,8 @@ enum mrm_section {
     MRM_NAME_INDEX,
     MRM_NAME_DATA,
     MRM_CLASS_NAMES,
+    MRM_FIELDS,
+    MRM_FIELD_DATA,
     MRM_SECTION_COUNT
 };
 

@@ -72,6 +72,24 @@ const struct mr_format_ops *mr_format_find(const char *name, struct mr_error *er
     return NULL;
 }
 
+const struct mr_field_ops *mr_format_fields(const struct mr_format_ops *ops)
+{
+    const struct mr_field_ops *f = ops->size >= sizeof(*ops) ? ops->fields : NULL;
+    return f && f->size >= sizeof(*f) && f->scan ? f : NULL;
+}
+
+const char *mr_field_storage_name(enum mr_field_storage s)
+{
+    static const char *const names[MR_FIELD_STORAGES] = {"raw", "label", "jpeg", "png", "text", "npy"};
+    return s < MR_FIELD_STORAGES ? names[s] : "?";
+}
+
+const char *mr_field_role_name(enum mr_field_role r)
+{
+    static const char *const names[MR_FIELD_ROLES] = {"input", "target", "weight", "other"};
+    return r < MR_FIELD_ROLES ? names[r] : "?";
+}
+
 static bool is_taken(const char *name)
 {
     for (const struct mr_format_ops *const *f = present; *f; f++)
@@ -117,7 +135,8 @@ int mr_format_register(const struct mr_format_ops *ops, struct mr_error *err)
     size_t n = 0;
     while (present[n])
         n++;
-    if (ops->abi != MR_FORMAT_ABI || ops->size != sizeof(*ops))
+    /* A plug-in from before there were fields ends in front of them. */
+    if (ops->abi != MR_FORMAT_ABI || (ops->size != sizeof(*ops) && ops->size != offsetof(struct mr_format_ops, fields)))
         return mr_error_plain(err, MR_E_UNSUPPORTED,
                               "a format of abi %u with %u bytes of operations; this program has abi %u with %zu",
                               ops->abi, ops->size, MR_FORMAT_ABI, sizeof(*ops));

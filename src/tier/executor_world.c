@@ -13,7 +13,7 @@ uint64_t mr_executor_bytes_of(void *user, uint64_t id)
     uint64_t bytes = x->info.sample_max_bytes;
     if (x->info.sample_min_bytes != x->info.sample_max_bytes &&
         mr_manifest_locate(mr_dataset_manifest(x->p.dataset), id, &pos, NULL) >= 0)
-        bytes = pos.ref.raw.length;
+        bytes = mr_dataset_stored_bytes(x->p.dataset, id);
     return MR_ALIGN_UP(MR_MAX(bytes + x->extra, 1u), (uint64_t)MR_SPACE_ALIGN);
 }
 

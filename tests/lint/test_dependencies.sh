@@ -15,7 +15,7 @@ import glob, os, re, sys
 IMPLEMENTS = {
     "error": "base", "plugin_option": "conf", "order": "order", "schedule": "order",
     "plugin_store": "store", "plugin_shim": "store", "plugin_policy": "policy",
-    "plugin_format": "format", "dtype": "format", "dataset": "dataset",
+    "plugin_format": "format", "field": "format", "dtype": "format", "dataset": "dataset",
     "loader": "loader", "preprocess": "loader",
     "checkpoint": "checkpoint", "state": "checkpoint", "plugin_checkpoint": "checkpoint", "plugin": "plugin",
 }

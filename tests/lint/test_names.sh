@@ -14,7 +14,7 @@ dups=$(files '*.c' '*.h' | sed 's|.*/||' | sort | uniq -d)
 python3 - <<'PY' || bad=1
 import collections, glob, re, sys
 implements = {"plugin_checkpoint": "checkpoint", "state": "checkpoint", "preprocess": "loader", "plugin_policy": "policy",
-              "plugin_store": "store", "plugin_shim": "store", "plugin_format": "format", "schedule": "order", "error": "base"}
+              "plugin_store": "store", "plugin_shim": "store", "plugin_format": "format", "field": "format", "schedule": "order", "error": "base"}
 tags, prefixes, bad = collections.defaultdict(set), collections.defaultdict(dict), []
 for path in sorted(glob.glob("src/*/*.[ch]") + glob.glob("include/millrace/*.h") + glob.glob("python/ext/*.[ch]")):
     text = re.sub(r"/\*.*?\*/", "", open(path, errors="replace").read(), flags=re.S)
