@@ -32,6 +32,7 @@ endif()
 
 include(MillraceMpi) # MR_HAVE_MPI, mr_mpi_modules()
 include(MillraceUcx) # MR_HAVE_UCX, mr_ucx_module()
+include(MillraceS3)  # MR_HAVE_S3, mr_s3_module()
 
 pkg_check_modules(CMOCKA IMPORTED_TARGET cmocka)
 

@@ -37,7 +37,7 @@
 extern "C" {
 #endif
 
-#define MR_STORE_ABI 2
+#define MR_STORE_ABI 3
 
 struct mr_store;
 struct mr_object;
@@ -67,7 +67,8 @@ enum mr_store_caps {
     MR_STORE_CAP_RENAME = 16,       /* files and folders; a reader sees the old or the new, never half */
     MR_STORE_CAP_OFFSET_WRITE = 32, /* any range in any order, also over what is there; truncate */
     MR_STORE_CAP_APPEND = 64,       /* an object that was closed can be opened again and extended at its end */
-    MR_STORE_CAP_MULTIPART = 128,   /* reserved: parts written in any order and put together at the end */
+    MR_STORE_CAP_MULTIPART = 128,   /* a new object's bytes can be written in any order, by several threads, each once;
+                                       those of its first 5 MiB also again before its close */
     MR_STORE_CAP_WHOLE_PUT = 256,   /* a new object has no name before its close and all its bytes after it */
 };
 
@@ -166,6 +167,7 @@ struct mr_store {
 struct mr_object {
     struct mr_store *store;
     const char *path; /* as given to open; owned by the object */
+    bool abandoned;   /* mr_object_abandon: the close must not give a new object its name (CAP_WHOLE_PUT) */
 };
 struct mr_ioq {
     struct mr_store *store;
@@ -189,6 +191,9 @@ int mr_store_register(const struct mr_store_ops *ops, struct mr_error *err);
 /* Convenience over ops; all retry EINTR and short transfers unless said otherwise. */
 int mr_object_open(struct mr_store *s, const char *path, unsigned flags, struct mr_object **out, struct mr_error *err);
 int mr_object_close(struct mr_object *o, struct mr_error *err); /* accepts NULL */
+/* The bytes written so far are not wanted: where the store gives a new object its name at its close, the close leaves
+ * nothing of it. Elsewhere the writer removes it by its name, as ever. Accepts NULL. */
+void mr_object_abandon(struct mr_object *o);
 int mr_object_size(struct mr_object *o, uint64_t *bytes, struct mr_error *err);
 /* Exactly len bytes, or an error (MR_E_FORMAT "unexpected end of file (want .. at .., file has ..)"). */
 int mr_object_read(struct mr_object *o, void *buf, size_t len, uint64_t offset, struct mr_error *err);

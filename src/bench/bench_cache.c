@@ -90,6 +90,11 @@ int mr_bench_set_cache(const char *dataset, enum mr_bench_cache mode, uint32_t r
     struct mr_store *s;
     struct mr_dataset *ds = NULL;
     struct mr_dataset_info info;
+    *cold = (struct mr_bench_cold){0};
+    if (mr_store_is_url(dataset)) { /* no page cache of ours */
+        cold->unknown_files = 1;
+        return 0;
+    }
     int rc = mr_store_open("posix", &s, err);
     if (rc < 0)
         return rc;
@@ -98,7 +103,6 @@ int mr_bench_set_cache(const char *dataset, enum mr_bench_cache mode, uint32_t r
         mr_dataset_get_info(ds, &info);
         if (mode != MR_CACHE_ASIS)
             rc = set_files(s, ds, mode, rank, info.files, world, stop, err);
-        *cold = (struct mr_bench_cold){0};
         if (rc >= 0 && rank < info.files)
             rc = measure(s, ds, rank, info.files, world, mode == MR_CACHE_ASIS ? GLANCE_MAX : MEASURE_MAX, cold, err);
     }

@@ -3,6 +3,7 @@
 #include "bench/bench_feed.h"
 #include "base/common.h"
 #include "event/emit.h"
+#include "store/store.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -52,6 +53,18 @@ static int read_header(struct feed *f, const struct mr_bench_params *p, struct m
     return rc ? rc : mr_pattern_read_header(c, f->store, path, st.bytes, err);
 }
 
+/* The manifest, past the shims: it is read once, before the job begins. */
+static int open_set(struct feed *f, struct mr_error *err)
+{
+    char *backend;
+    int rc = mr_store_backend_for(mr_store_is_url(f->dataset) ? f->store_spec : NULL, f->dataset, &backend, err);
+    if (rc)
+        return rc;
+    rc = mr_dataset_open(f->dataset, backend, &f->set, err);
+    free(backend);
+    return rc;
+}
+
 int mr_feed_init(struct feed *f, const struct feed_ops *ops, const struct feed_request *q, bool with_files,
                  struct mr_error *err)
 {
@@ -60,14 +73,16 @@ int mr_feed_init(struct feed *f, const struct feed_ops *ops, const struct feed_r
     bool header = c->header_reads && !q->eval;
     f->ops = ops;
     mr_bench_set_path(p, q->eval, f->dataset, sizeof f->dataset);
-    f->store_spec = expand_rank(p->store, p->comm->rank, q->rank);
-    if (p->store && !f->store_spec)
+    char *spec = expand_rank(p->store, p->comm->rank, q->rank);
+    if (p->store && !spec)
         return mr_error_set(err, -ENOMEM, "cannot make a feed");
-    if (!with_files && !header)
-        return 0;
-    int rc = mr_store_open_with_events(f->store_spec, mr_events_calls(p->events), &f->store, err);
+    int rc = mr_store_spec_for(spec, f->dataset, &f->store_spec, err);
+    free(spec);
+    if (rc || (!with_files && !header))
+        return rc;
+    rc = mr_store_open_with_events(f->store_spec, mr_events_calls(p->events), &f->store, err);
     if (!rc && (with_files || !c->header_file))
-        rc = mr_dataset_open(f->dataset, NULL, &f->set, err);
+        rc = open_set(f, err);
     return rc || !header ? rc : read_header(f, p, err);
 }
 

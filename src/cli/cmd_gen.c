@@ -117,7 +117,7 @@ static int apply_manifest(struct mr_command_ctx *ctx, struct gen_options *o, str
     struct mr_store *s = NULL;
     if (!o->repair || *o->workload || ctx->overrides.n || !*o->folder)
         return 0;
-    int r = mr_store_open(o->store, &s, err);
+    int r = mr_store_open_at(o->store, o->folder, &s, err);
     if (r < 0)
         return r;
     bool has_train = spec_there(s, o->folder, "train", ctx->arena, &train);

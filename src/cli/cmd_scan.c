@@ -90,7 +90,7 @@ static int run_scan(struct mr_command_ctx *ctx, struct mr_error *err)
     struct mr_progress *progress = NULL;
     struct mr_progress_options po = {
         .verb = "scanning", .unit = "files", .stream = mr_log_shows(MR_LOG_NOTE) ? stderr : NULL, .force_tty = -1};
-    int r = mr_store_open(o->store, &store, err);
+    int r = mr_store_open_at(o->store, o->path, &store, err);
     if (r < 0)
         return r;
     json_t *bad = json_array();

@@ -125,7 +125,7 @@ static int run_verify(struct mr_command_ctx *ctx, struct mr_error *err)
     if (o->quick && (o->sample_rate < 1 || o->by_sample))
         return mr_error_plain(err, MR_E_USAGE,
                               "--quick reads no data: --sample-rate and --by-sample have no effect with it");
-    int rc = mr_store_open(o->store, &store, err);
+    int rc = mr_store_open_at(o->store, o->folder, &store, err);
     if (rc < 0)
         return rc;
     struct sink sink = {.json = o->json, .findings = json_array()};

@@ -100,7 +100,7 @@ int mr_dataset_open_in(const char *path, struct mr_store *store, struct mr_datas
     ds->store = store;
     /* A store without content (null) serves the data; what the data would be is still read for real. */
     struct mr_store *manifest_store = store;
-    int r = mr_store_caps(store) & MR_STORE_CAP_CONTENT ? 0 : mr_store_open("posix", &manifest_store, err);
+    int r = mr_store_caps(store) & MR_STORE_CAP_CONTENT ? 0 : mr_store_open_at("posix", path, &manifest_store, err);
     if (r >= 0) {
         limit = take_limit(manifest_store, path, plain);
         r = mr_dataset_find_manifest(manifest_store, limit ? plain : path, manifest, err);
@@ -127,7 +127,7 @@ int mr_dataset_open_in(const char *path, struct mr_store *store, struct mr_datas
 int mr_dataset_open(const char *path, const char *store, struct mr_dataset **out, struct mr_error *err)
 {
     struct mr_store *s;
-    int r = mr_store_open(store ? store : "posix", &s, err);
+    int r = mr_store_open_at(store, path, &s, err);
     if (r < 0)
         return r;
     r = mr_dataset_open_in(path, s, out, err);

@@ -39,7 +39,7 @@ static int try_once(struct mr_gen_lock *l)
 int mr_gen_lock_take(struct mr_store *s, const char *folder, struct mr_gen_lock **out, struct mr_error *err)
 {
     int r = -EAGAIN;
-    if (!(mr_store_caps(s) & MR_STORE_CAP_PERSISTENT))
+    if (!(mr_store_caps(s) & MR_STORE_CAP_PERSISTENT) || mr_store_is_url(folder)) /* object storage has no locks */
         return 0;
     struct mr_gen_lock *l = malloc(sizeof(*l));
     if (!l)

@@ -8,6 +8,8 @@
  *      written after its bytes; it counts while the temporary file reaches to its end, which prepare checks. finish
  *      joins the records of the parts to that of the file, then 2 and 1 apply.
  *   6. From prepare to close, rank 0 holds the folder's lock (gen_lock.h), so that nobody else prepares or writes.
+ *   7. Where the store puts files whole (object storage), a file is written under its own name, which it gets with its
+ *      last byte; a journal record that got lost costs writing the file again.
  * Threads share `struct mr_gen` read-only except for the atomic counters; each has its own scratch. */
 #include "dataset/generate_internal.h"
 #include "base/common.h"
@@ -36,6 +38,7 @@ int mr_gen_open(const struct mr_gen_options *o, struct mr_gen **out, struct mr_e
     }
     g->o = *o;
     g->p = o->plan;
+    g->at_once = mr_store_puts_whole(o->store);
     g->threads = MR_MAX(o->threads, 1u);
     g->spec = mr_strbuf_take(&spec);
     snprintf(g->manifest_path, sizeof g->manifest_path, "%s/" MR_MANIFEST_NAME, o->folder);
@@ -170,18 +173,21 @@ static int put_file(struct mr_gen *g, unsigned thread, uint64_t file, const char
     char temporary[2 * MR_NAME_MAX];
     struct mr_manifest_file f = {0};
     struct mr_gen_scratch *t = &g->scratch[thread];
-    mr_gen_temporary_path(g->o.folder, name, temporary);
+    if (g->at_once) /* invariant 7 */
+        snprintf(temporary, sizeof temporary, "%s", path);
+    else
+        mr_gen_temporary_path(g->o.folder, name, temporary);
     int r = mr_gen_write_file(g->p, g->o.store, temporary, file, t, g->o.stop, g->o.progress, &f, err);
     if (r >= 0 && g->manifest && f.bytes != mr_manifest_file_bytes(g->manifest, file)) {
         r = mr_error_plain(err, MR_E_CORRUPT, "'%s' comes out with %llu bytes, the manifest says %llu", path,
                            (unsigned long long)f.bytes, (unsigned long long)mr_manifest_file_bytes(g->manifest, file));
         mr_error_hint(err, "the set was written by another version; replace it with --overwrite");
     }
-    if (r >= 0 && g->o.fsync)
+    if (r >= 0 && g->o.fsync && !g->at_once)
         r = make_durable(g, temporary, err);
     if (r >= 0 && g->journal)
         r = mr_journal_add(g->journal, file, &f, err);
-    if (r >= 0)
+    if (r >= 0 && !g->at_once)
         r = each_path(g, temporary, path, err);
     free(f.layout.data);
     if (r < 0) {
@@ -297,7 +303,7 @@ static int start_run(struct mr_gen *g, struct mr_error *err)
         g->was_complete = r >= 0;
         return r;
     }
-    if (!g->o.repair)
+    if (!g->o.repair && !g->at_once)
         g->parts = g->p->parts;
     if ((r = mr_journals_open(g->o.store, g->o.folder, mr_gen_records(g->p), &g->done, err)) < 0)
         return r;
@@ -423,7 +429,7 @@ int mr_gen_finish(struct mr_gen *g, struct mr_error *err)
     assert(!g->journal); /* invariant 4: this rank has closed what it wrote */
     struct mr_journals *js = NULL;
     int there = mr_gen_exists(g->o.store, g->manifest_path, err), r = there;
-    if (r == 0 && g->p->parts > 1)
+    if (r == 0 && g->p->parts > 1 && !g->at_once)
         r = join_files(g, err);
     if (r >= 0 && g->o.fsync)
         r = sync_folders(g, err);

@@ -23,6 +23,7 @@ struct mr_gen {
     uint64_t parts; /* while running: work items per file */
     _Atomic uint64_t files_written, bytes_written, files_kept, bytes_kept, synth_ns, write_ns;
     bool was_complete, had_manifest;
+    bool at_once; /* the store gives a file its name when it is whole: no temporary names, no parts by several */
 };
 
 /* 1 there, 0 not, negative: cannot be told, which must not pass for "not". */

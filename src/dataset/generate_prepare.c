@@ -285,7 +285,10 @@ static int prepare_folder(struct mr_gen *g, struct mr_error *err)
     int resuming = settle_journals(g, &done_bytes, err);
     if (resuming < 0)
         return resuming;
-    int r = 0;
+    uint64_t left;
+    int r = mr_store_abort_unfinished(g->o.store, g->o.folder, &left, err);
+    if (r < 0)
+        return r;
     if (!resuming && (r = refuse_foreign(g, err)) < 0)
         return r;
     if ((r = check_space(g, done_bytes, err)) < 0)
@@ -297,7 +300,8 @@ static int prepare_folder(struct mr_gen *g, struct mr_error *err)
  * then locked, and looked at again: another generator may have come between. */
 int mr_gen_prepare(struct mr_gen *g, struct mr_error *err)
 {
-    const unsigned needs = MR_STORE_CAP_WRITE | MR_STORE_CAP_RENAME | MR_STORE_CAP_OFFSET_WRITE;
+    const unsigned needs =
+        g->at_once ? MR_STORE_CAP_WRITE : MR_STORE_CAP_WRITE | MR_STORE_CAP_RENAME | MR_STORE_CAP_OFFSET_WRITE;
     char what[MR_NAME_MAX + 32];
     snprintf(what, sizeof what, "generate '%s'", g->o.folder);
     int r = mr_store_require(g->o.store, needs, what, err); /* before anything is there */

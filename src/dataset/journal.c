@@ -1,6 +1,7 @@
 /* Journals: see journal.h. A record is magic "MRJ1", four zero bytes, u64 length of the body, body, XXH3-64 of the
  * body. */
 #include "dataset/journal.h"
+#include "base/clock.h"
 #include "base/common.h"
 #include "base/strbuf.h"
 
@@ -20,9 +21,19 @@
 #define BODY_MAX ((uint64_t)1 << 40)
 #define MAX_JOURNALS 65535u
 
+#define PIECE_MIN_NS (2 * (uint64_t)1000000000)
+
+/* Where an object cannot be extended after its close and has no name before (object storage), a journal is a row of
+ * pieces, each a whole journal: one is closed and the next begun every two seconds, later every twentieth of the time. */
 struct mr_journal {
+    struct mr_store *store;
+    char *folder, *spec;
+    uint32_t rank;
+    unsigned run;
+    bool in_pieces;
+    uint64_t begun_ns, piece_ns;
     struct mr_object *object;
-    pthread_mutex_t lock; /* guards at */
+    pthread_mutex_t lock; /* guards object, run, at, piece_ns */
     uint64_t at;
 };
 
@@ -33,51 +44,91 @@ static void put64(struct mr_strbuf *s, uint64_t v)
     mr_strbuf_add(s, b, 8);
 }
 
-static int append(struct mr_journal *j, const struct mr_strbuf *body, struct mr_error *err)
+static void put_record(struct mr_strbuf *record, const struct mr_strbuf *body)
 {
-    struct mr_strbuf record = {0};
     char head[HEAD_BYTES] = {0};
     mr_store_le32(head, RECORD_MAGIC);
     mr_store_le64(head + 8, body->len);
-    mr_strbuf_add(&record, head, sizeof head);
-    mr_strbuf_add(&record, body->text, body->len);
-    put64(&record, XXH3_64bits(body->text, body->len));
+    mr_strbuf_add(record, head, sizeof head);
+    mr_strbuf_add(record, body->text, body->len);
+    put64(record, XXH3_64bits(body->text, body->len));
+}
+
+static int next_piece(struct mr_journal *j, struct mr_error *err);
+
+/* Under the lock. */
+static int append_record(struct mr_journal *j, const struct mr_strbuf *record, struct mr_error *err)
+{
+    int r = mr_object_write(j->object, record->text, record->len, j->at, err);
+    if (r >= 0)
+        j->at += record->len;
+    return r;
+}
+
+static int append(struct mr_journal *j, const struct mr_strbuf *body, struct mr_error *err)
+{
+    struct mr_strbuf record = {0};
+    put_record(&record, body);
     int r;
     if (record.failed || body->failed) {
         r = mr_error_set(err, -ENOMEM, "cannot write the journal");
     } else {
         assert(record.len == HEAD_BYTES + body->len + TAIL_BYTES);
         pthread_mutex_lock(&j->lock);
-        r = mr_object_write(j->object, record.text, record.len, j->at, err);
-        if (r >= 0)
-            j->at += record.len;
+        uint64_t now = j->in_pieces ? mr_now_ns() : 0;
+        r = append_record(j, &record, err);
+        if (r >= 0 && j->in_pieces && now - j->piece_ns > MR_MAX(PIECE_MIN_NS, (now - j->begun_ns) / 20))
+            r = next_piece(j, err);
         pthread_mutex_unlock(&j->lock);
     }
     mr_strbuf_done(&record);
     return r < 0 ? r : 0;
 }
 
+/* The next file of the journal, with the spec as its first record. */
+static int begin_file(struct mr_journal *j, struct mr_error *err)
+{
+    char path[MR_NAME_MAX + 64];
+    int r = -EEXIST;
+    for (; r == -EEXIST && j->run < MAX_JOURNALS; j->run++) {
+        snprintf(path, sizeof path, "%s/" MR_JOURNAL_FOLDER "/%u-%u.mrj", j->folder, j->run, j->rank);
+        r = mr_object_open(j->store, path, MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_EXCLUSIVE, &j->object, err);
+    }
+    j->at = 0;
+    j->piece_ns = j->in_pieces ? mr_now_ns() : 0;
+    if (r < 0)
+        return r;
+    struct mr_strbuf body = {0}, record = {0};
+    mr_strbuf_puts(&body, j->spec);
+    put_record(&record, &body);
+    r = record.failed || body.failed ? mr_error_set(err, -ENOMEM, "cannot write the journal")
+                                     : append_record(j, &record, err);
+    mr_strbuf_done(&body);
+    mr_strbuf_done(&record);
+    return r;
+}
+
+static int next_piece(struct mr_journal *j, struct mr_error *err)
+{
+    int r = mr_object_close(j->object, err);
+    j->object = NULL;
+    return r < 0 ? r : begin_file(j, err);
+}
+
 int mr_journal_create(struct mr_store *s, const char *folder, uint32_t rank, const char *spec, struct mr_journal **out,
                       struct mr_error *err)
 {
-    char path[MR_NAME_MAX + 64];
     struct mr_journal *j = calloc(1, sizeof(*j));
     if (!j)
         return mr_error_set(err, -ENOMEM, "cannot write the journal");
-    int r = -EEXIST;
-    for (unsigned run = 0; r == -EEXIST && run < MAX_JOURNALS; run++) {
-        snprintf(path, sizeof path, "%s/" MR_JOURNAL_FOLDER "/%u-%u.mrj", folder, run, rank);
-        r = mr_object_open(s, path, MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_EXCLUSIVE, &j->object, err);
-    }
-    if (r < 0) {
-        free(j);
-        return r;
-    }
     pthread_mutex_init(&j->lock, NULL);
-    struct mr_strbuf body = {0};
-    mr_strbuf_puts(&body, spec);
-    r = append(j, &body, err);
-    mr_strbuf_done(&body);
+    j->store = s;
+    j->rank = rank;
+    j->folder = strdup(folder);
+    j->spec = strdup(spec);
+    j->in_pieces = mr_store_puts_whole(s);
+    j->begun_ns = j->in_pieces ? mr_now_ns() : 0;
+    int r = j->folder && j->spec ? begin_file(j, err) : mr_error_set(err, -ENOMEM, "cannot write the journal");
     if (r < 0)
         mr_journal_close(j, NULL);
     else
@@ -109,7 +160,7 @@ int mr_journal_add(struct mr_journal *j, uint64_t file, const struct mr_manifest
 
 int mr_journal_sync(struct mr_journal *j, struct mr_error *err)
 {
-    return j->object->store->ops->fsync(j->object, err);
+    return j->object ? j->object->store->ops->fsync(j->object, err) : 0;
 }
 
 int mr_journal_close(struct mr_journal *j, struct mr_error *err)
@@ -118,6 +169,8 @@ int mr_journal_close(struct mr_journal *j, struct mr_error *err)
         return 0;
     int r = mr_object_close(j->object, err);
     pthread_mutex_destroy(&j->lock);
+    free(j->folder);
+    free(j->spec);
     free(j);
     return r;
 }

@@ -448,10 +448,11 @@ int mr_manifest_builder_write(struct mr_manifest_builder *b, struct mr_store *s,
 {
     char folder[MR_NAME_MAX], temporary[MR_NAME_MAX + 16];
     folder_of(path, folder, sizeof folder);
-    snprintf(temporary, sizeof temporary, "%s.tmp", path);
+    bool at_once = mr_store_puts_whole(s); /* the object has its name when it is whole */
+    snprintf(temporary, sizeof temporary, "%s%s", path, at_once ? "" : ".tmp");
     char what[MR_NAME_MAX + 32];
     snprintf(what, sizeof what, "write manifest '%s'", path);
-    int r = mr_store_require(s, MR_STORE_CAP_WRITE | MR_STORE_CAP_RENAME, what, err);
+    int r = at_once ? 0 : mr_store_require(s, MR_STORE_CAP_WRITE | MR_STORE_CAP_RENAME, what, err);
     if (r < 0)
         return r;
     struct sink *k = calloc(1, sizeof(*k));
@@ -460,14 +461,16 @@ int mr_manifest_builder_write(struct mr_manifest_builder *b, struct mr_store *s,
     r = mr_object_open(s, temporary, MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_TRUNCATE, &k->object, err);
     if (r >= 0) {
         r = write_all(b, k, err);
+        if (r < 0)
+            mr_object_abandon(k->object);
         int closed = mr_object_close(k->object, r < 0 ? NULL : err);
         if (r >= 0)
             r = closed;
-        if (r >= 0)
+        if (r >= 0 && !at_once)
             r = s->ops->rename(s, temporary, path, err);
         if (r >= 0)
             r = s->ops->sync_dir(s, folder, err);
-        if (r < 0)
+        if (r < 0 && !at_once)
             s->ops->unlink(s, temporary, NULL);
     }
     free(k);

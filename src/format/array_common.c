@@ -316,6 +316,8 @@ int mr_array_output_patch(struct mr_array_output *o, uint64_t offset, const void
 int mr_array_output_close(struct mr_array_output *o, struct mr_error *err)
 {
     int rc = output_flush(o, err);
+    if (rc < 0)
+        mr_object_abandon(o->object);
     int close_rc = mr_object_close(o->object, rc < 0 ? NULL : err);
     free(o->buf);
     *o = (struct mr_array_output){0};
@@ -324,6 +326,7 @@ int mr_array_output_close(struct mr_array_output *o, struct mr_error *err)
 
 void mr_array_output_abort(struct mr_array_output *o)
 {
+    mr_object_abandon(o->object);
     (void)mr_object_close(o->object, NULL); /* the caller reports the first error */
     free(o->buf);
     *o = (struct mr_array_output){0};

@@ -202,8 +202,8 @@ static void jpeg_writer_abort(struct mr_writer *base)
         return;
     if (w->codec_made)
         jpeg_destroy_compress(&w->codec);
-    if (w->object)
-        mr_object_close(w->object, NULL);
+    mr_object_abandon(w->object);
+    mr_object_close(w->object, NULL);
     free(w->buffer);
     free(w->row);
     free(w->path);
@@ -404,6 +404,8 @@ static int jpeg_writer_close(struct mr_writer *base, struct mr_layout *layout, u
     uint64_t bytes = w->flushed;
     int rc =
         w->ended ? 0 : mr_error_plain(err, MR_E_INTERNAL, "the JPEG file '%s' was closed without an image", w->path);
+    if (rc < 0)
+        mr_object_abandon(w->object);
     int close_rc = mr_object_close(w->object, rc < 0 ? NULL : err);
     w->object = NULL;
     jpeg_writer_abort(base);

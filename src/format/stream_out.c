@@ -241,6 +241,8 @@ int mr_stream_out_close(struct mr_stream_out *o, uint64_t *file_bytes, struct mr
     if (rc >= 0 && o->whole_bytes && o->file_at == o->whole_bytes)
         rc = o->object->store->ops->truncate(o->object, o->whole_bytes, err);
     assert(rc < 0 || o->z || o->file_at == o->emitted); /* invariants 1 and 2: all of it is in the store */
+    if (rc < 0)
+        mr_object_abandon(o->object);
     int close_rc = mr_object_close(o->object, rc < 0 ? NULL : err);
     if (rc >= 0)
         rc = close_rc;
@@ -254,6 +256,7 @@ void mr_stream_out_abort(struct mr_stream_out *o)
 {
     if (!o)
         return;
+    mr_object_abandon(o->object);
     mr_object_close(o->object, NULL);
     stream_free(o);
 }

@@ -125,6 +125,7 @@ struct mr_job {
     struct mr_dataset_info info; /* of the training set; samples 0 when there is none */
     uint64_t first_files[2];     /* of the training and the evaluation set, only so many files are read; 0: all */
     char data[4096], out[4096], checkpoint_folder[4096];
+    const char *data_store; /* of an address: the stack that reaches it, without shims; "" for a folder */
     uint64_t seed;
     struct mr_strings notes;
     struct mr_strings unlike; /* how the data set differs from what the workload says */

@@ -18,6 +18,34 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* ---- where it lies ---- */
+
+/* Where the set is looked at and written: past the shims of --store, which are there for what the job reads. */
+const char *mr_job_data_store(const struct mr_job *j)
+{
+    return j->data_store && *j->data_store ? j->data_store : NULL;
+}
+
+static const char *data_backend(const struct mr_job *j)
+{
+    const char *s = mr_job_data_store(j);
+    return s ? s : "posix";
+}
+
+/* 1 there, 0 not, or it cannot be looked at. */
+static bool is_there(const struct mr_job *j, const char *path)
+{
+    struct mr_store *s;
+    struct mr_store_stat st;
+    if (!mr_store_is_url(path))
+        return access(path, F_OK) == 0;
+    if (mr_store_open(data_backend(j), &s, NULL) < 0)
+        return false;
+    bool there = mr_store_stat(s, path, &st, NULL) >= 0;
+    mr_store_close(s);
+    return there;
+}
+
 /* ---- generating ---- */
 
 /* By one process: the ranks are not there yet, or wait. */
@@ -27,7 +55,7 @@ static int generate(struct mr_job *j, struct mr_error *err)
     struct mr_job_split splits[2];
     struct mr_comm *self = NULL;
     const struct mr_job_gen_params p = {
-        .folder = j->data, .store = "posix", .makes_valid = true, .stop = j->stop, .progress = j->req.progress};
+        .folder = j->data, .store = data_backend(j), .makes_valid = true, .stop = j->stop, .progress = j->req.progress};
     int rc = mr_job_gen_spec(j->w, j->arena, &train, &valid, err);
     if (!rc)
         rc = mr_job_split_init(&splits[0], &train, "train", j->data, err);
@@ -42,12 +70,12 @@ static int generate(struct mr_job *j, struct mr_error *err)
 }
 
 /* A generator was here and has not finished: it goes on where it was. */
-static bool is_unfinished(const char *folder)
+static bool is_unfinished(const struct mr_job *j, const char *folder)
 {
     char manifest[8300], journal[8300];
     snprintf(manifest, sizeof manifest, "%s/" MR_MANIFEST_NAME, folder);
     snprintf(journal, sizeof journal, "%s/" MR_JOURNAL_FOLDER, folder);
-    return access(manifest, F_OK) != 0 && access(journal, F_OK) == 0;
+    return !is_there(j, manifest) && is_there(j, journal);
 }
 
 static void put_word(struct mr_strbuf *s, const char *before, const char *text)
@@ -78,12 +106,12 @@ static int missing(const struct mr_job *j, const char *path, struct mr_error *er
 {
     struct mr_strbuf s = {0};
     struct stat st;
-    if (stat(j->data, &st) == 0 && !S_ISDIR(st.st_mode)) {
+    if (!mr_store_is_url(j->data) && stat(j->data, &st) == 0 && !S_ISDIR(st.st_mode)) {
         mr_error_plain(err, -ENOTDIR, "the data set '%s' is not a folder", j->data);
         return mr_error_hint(err, "--data names the folder that holds train/ and valid/"), -ENOTDIR;
     }
     put_gen_words(j, &s);
-    bool begun = is_unfinished(path);
+    bool begun = is_unfinished(j, path);
     mr_error_plain(err, -ENOENT, begun ? "the data set in '%s' is not finished" : "there is no data set in '%s'", path);
     mr_error_hint(err,
                   begun ? "finish it with '%s', or let the run do it with --generate"
@@ -95,10 +123,10 @@ static int missing(const struct mr_job *j, const char *path, struct mr_error *er
 
 /* ---- looking ---- */
 
-static int look(const char *path, struct mr_dataset_info *info, struct mr_error *err)
+static int look(const struct mr_job *j, const char *path, struct mr_dataset_info *info, struct mr_error *err)
 {
     struct mr_dataset *ds;
-    int rc = mr_dataset_open(path, NULL, &ds, err);
+    int rc = mr_dataset_open(path, mr_job_data_store(j), &ds, err);
     if (rc)
         return rc;
     mr_dataset_get_info(ds, info);
@@ -123,11 +151,13 @@ static int find_split(struct mr_job *j, const char *split, struct mr_dataset_inf
     char path[8192];
     struct mr_error first;
     snprintf(path, sizeof path, "%s/%s", j->data, split);
-    int rc = look(path, info, &first);
+    int rc = look(j, path, info, &first);
     if (rc == 0)
         return 0;
-    bool absent = rc == -ENOENT || rc == MR_E_INCOMPLETE || rc == MR_E_USAGE || access(path, F_OK) != 0 ||
-                  is_empty(path) || is_unfinished(path);
+    bool url = mr_store_is_url(path);
+    bool absent = rc == -ENOENT || rc == MR_E_INCOMPLETE || (rc == MR_E_USAGE && !url) ||
+                  (!url && (access(path, F_OK) != 0 || is_empty(path))) ||
+                  ((!url || rc == MR_E_FORMAT) && is_unfinished(j, path));
     if (!absent) {
         *err = first;
         return rc;
@@ -135,7 +165,7 @@ static int find_split(struct mr_job *j, const char *split, struct mr_dataset_inf
     if (!*made && (j->opt.generate || j->w->workflow.generate_data)) {
         *made = j->made_data = true;
         rc = generate(j, err);
-        return rc ? rc : look(path, info, err);
+        return rc ? rc : look(j, path, info, err);
     }
     return missing(j, path, err);
 }
@@ -237,7 +267,7 @@ static int take_first(struct mr_job *j, bool eval, struct mr_dataset_info *in, s
          (unsigned long long)files);
     j->first_files[eval] = files;
     snprintf(path, sizeof path, "%s/%s@files=%llu", j->data, eval ? "valid" : "train", (unsigned long long)files);
-    return look(path, in, err);
+    return look(j, path, in, err);
 }
 
 /* The set is what is read; where the workload says something else, the result says so. */
@@ -271,12 +301,12 @@ int mr_job_remove_data(const struct mr_job *j, struct mr_error *err)
     struct mr_store *s;
     char path[4200];
     bool removed;
-    int rc = mr_store_open("posix", &s, err);
+    int rc = mr_store_open(data_backend(j), &s, err);
     if (rc < 0)
         return rc;
     for (int i = 0; rc >= 0 && i < 2; i++) {
         snprintf(path, sizeof path, "%s/%s", j->data, i ? "valid" : "train");
-        if (access(path, F_OK) == 0)
+        if (is_there(j, path))
             rc = mr_gen_remove(s, path, &removed, err);
     }
     mr_store_close(s);
@@ -290,14 +320,14 @@ static int find_header(struct mr_job *j, struct mr_error *err)
     struct mr_store *s = NULL;
     char path[4200];
     snprintf(path, sizeof path, "%s/header", j->data);
-    if (!j->w->workflow.train || !c->header_file || !c->header_reads || access(path, F_OK) == 0)
+    if (!j->w->workflow.train || !c->header_file || !c->header_reads || is_there(j, path))
         return 0;
     if (!j->opt.generate && !j->w->workflow.generate_data) {
         mr_error_plain(err, -ENOENT, "there is no header file '%s'", path);
         return mr_error_hint(err, "let the run make it with --generate"), -ENOENT;
     }
     void *content = calloc(1, c->header_file);
-    int rc = content ? mr_store_open("posix", &s, err) : mr_error_set(err, -ENOMEM, "cannot make '%s'", path);
+    int rc = content ? mr_store_open(data_backend(j), &s, err) : mr_error_set(err, -ENOMEM, "cannot make '%s'", path);
     if (!rc)
         rc = mr_store_mkdirs(s, j->data, err);
     if (!rc)
@@ -307,20 +337,39 @@ static int find_header(struct mr_job *j, struct mr_error *err)
     return rc;
 }
 
-static void choose_data(struct mr_job *j)
+/* The folder; and for an address of object storage the stack that reaches it. */
+static int choose_data(struct mr_job *j, struct mr_error *err)
 {
+    char *store, *backend = NULL;
     snprintf(j->data, sizeof j->data, "%s", *j->opt.data ? j->opt.data : j->w->dataset.data_folder);
     for (size_t n = strlen(j->data); n > 1 && j->data[n - 1] == '/'; n--)
         j->data[n - 1] = '\0';
+    j->data_store = "";
+    if (!mr_store_is_url(j->data))
+        return 0;
+    int rc = mr_store_spec_for(j->opt.store, j->data, &store, err);
+    if (rc)
+        return rc;
+    rc = mr_store_backend_for(strncmp(store, "null", 4) ? store : NULL, j->data, &backend, err);
+    if (!rc) {
+        j->opt.store = mr_arena_strdup(j->arena, store);
+        j->data_store = mr_arena_strdup(j->arena, backend);
+        if (!j->opt.store || !j->data_store)
+            rc = mr_error_set(err, -ENOMEM, "cannot open '%s'", j->data);
+    }
+    free(store);
+    free(backend);
+    return rc;
 }
 
 bool mr_job_fit_data(struct mr_job *j)
 {
     char path[8192];
     struct mr_error ignored;
-    choose_data(j);
+    if (choose_data(j, &ignored))
+        return false;
     snprintf(path, sizeof path, "%s/train", j->data);
-    if (!j->w->workflow.train || j->w->dataset.format == MR_CF_SYNTHETIC || look(path, &j->info, &ignored) != 0 ||
+    if (!j->w->workflow.train || j->w->dataset.format == MR_CF_SYNTHETIC || look(j, path, &j->info, &ignored) != 0 ||
         take_first(j, false, &j->info, &ignored) != 0)
         return false;
     fit(j, false, &j->info);
@@ -331,8 +380,8 @@ int mr_job_prepare_data(struct mr_job *j, struct mr_error *err)
 {
     const struct mr_workload *w = j->w;
     bool made = false;
-    choose_data(j);
-    int rc = find_header(j, err);
+    int rc = choose_data(j, err);
+    rc = rc ? rc : find_header(j, err);
     if (rc || w->dataset.format == MR_CF_SYNTHETIC || !(w->workflow.train || w->workflow.generate_data))
         return rc;
     rc = find_split(j, "train", &j->info, &made, err);

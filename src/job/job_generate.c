@@ -178,7 +178,7 @@ int mr_job_generate(const struct mr_job_gen_params *p, struct mr_comm *c, struct
                     struct mr_error *err)
 {
     struct mr_store *store = NULL;
-    int rc = mr_store_open(p->store, &store, err);
+    int rc = mr_store_open_at(p->store, p->folder, &store, err);
     if (rc >= 0 && c->world > 1 && !(mr_store_caps(store) & MR_STORE_CAP_PERSISTENT))
         rc = mr_error_plain(err, MR_E_USAGE, "store '%s' is not shared between ranks", p->store);
     if (rc >= 0 && !(mr_store_caps(store) & MR_STORE_CAP_CONTENT))
@@ -198,7 +198,7 @@ int mr_job_gen_estimate(const struct mr_job_gen_params *p, struct mr_job_split *
                         struct mr_error *err)
 {
     struct mr_store *store;
-    int rc = mr_store_open(p->store, &store, err);
+    int rc = mr_store_open_at(p->store, p->folder, &store, err);
     if (rc < 0)
         return rc;
     uint64_t before = 0;

@@ -11,6 +11,8 @@ void mr_job_note(struct mr_strings *list, struct mr_arena *a, const char *fmt, .
 
 /* job_data.c: fits the workload's counts to the training set if it is there already. */
 bool mr_job_fit_data(struct mr_job *j);
+/* The store to open the set with, past the shims; NULL: the default. */
+const char *mr_job_data_store(const struct mr_job *j);
 /* dataset.keep_files=false: removes what this job generated. */
 int mr_job_remove_data(const struct mr_job *j, struct mr_error *err);
 

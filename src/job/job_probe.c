@@ -174,7 +174,7 @@ void mr_job_probe_storage(struct mr_job *j)
     struct probe p = {.stop = j->stop, .places = calloc(SAMPLES_MOST, sizeof(*p.places))};
     mr_job_trainer_params(j, &bp);
     mr_bench_set_path(&bp, false, dataset, sizeof dataset);
-    if (p.places && mr_dataset_open(dataset, NULL, &ds, NULL) == 0 &&
+    if (p.places && mr_dataset_open(dataset, mr_job_data_store(j), &ds, NULL) == 0 &&
         mr_store_open(j->opt.store, &p.store, NULL) == 0) {
         p.n = choose_places(j, ds, p.places);
         uint64_t largest = 1, piece = j->w->reader.transfer_size ? (uint64_t)j->w->reader.transfer_size : REQUEST_MOST;

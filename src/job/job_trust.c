@@ -6,6 +6,7 @@
 #include "base/common.h"
 #include "dataset/dataset_parts.h"
 #include "job/job_internal.h"
+#include "store/store.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -96,7 +97,7 @@ static bool bypasses_cache(const struct mr_job *j)
     struct mr_bench_params bp;
     struct mr_dataset *ds;
     bool asked = j->w->reader.odirect || strstr(j->opt.store, "direct=true") || strstr(j->opt.store, "direct=1");
-    if (!asked || !j->info.samples || !j->result.metrics->steps)
+    if (!asked || mr_store_is_url(j->data) || !j->info.samples || !j->result.metrics->steps)
         return false;
     mr_job_trainer_params(j, &bp);
     mr_bench_set_path(&bp, false, dataset, sizeof dataset);

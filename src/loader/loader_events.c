@@ -4,6 +4,9 @@
  * is none. */
 #include "loader/loader_internal.h"
 #include "event/emit.h"
+#include "store/store.h"
+
+#include <stdlib.h>
 
 #define SMALL_SAMPLE 4096u /* bytes: telling of each smaller one would cost a good part of loading it */
 
@@ -29,8 +32,13 @@ int mr_loader_open_store(struct mr_loader *l, struct mr_error *err)
     l->tells_samples = mr_events_want(l->p.events, MR_LEVEL_SAMPLE);
     if (l->store)
         return 0;
-    int rc = mr_store_open_with_events(l->store_spec, calls, &l->store, err);
+    char *spec;
+    int rc = mr_store_spec_for(l->store_spec, l->dataset_path, &spec, err);
+    if (rc)
+        return rc;
+    rc = mr_store_open_with_events(spec, calls, &l->store, err);
     l->owns_store = !rc;
+    free(spec);
     return rc;
 }
 

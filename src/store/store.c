@@ -8,11 +8,13 @@
 
 #include "base/common.h"
 #include "base/log.h"
+#include "base/map.h"
 #include "base/vec.h"
 #include "store/store_internal.h"
 
 #include <errno.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,6 +42,8 @@ static const char *existing_part(const char *path, char *out, size_t cap)
 static void hint_for(struct mr_error *err, int code, const char *path)
 {
     char word[1100];
+    if (mr_store_is_url(path))
+        return;
     path = existing_part(path, word, sizeof word);
     switch (-code) {
     case ENOSPC:
@@ -186,6 +190,12 @@ int mr_object_close(struct mr_object *o, struct mr_error *err)
     return o ? o->store->ops->object_close(o, err) : 0;
 }
 
+void mr_object_abandon(struct mr_object *o)
+{
+    if (o)
+        o->abandoned = true;
+}
+
 int mr_object_size(struct mr_object *o, uint64_t *bytes, struct mr_error *err)
 {
     return o->store->ops->object_size(o, bytes, err);
@@ -272,9 +282,44 @@ int mr_object_write(struct mr_object *o, const void *buf, size_t len, uint64_t o
     return 0;
 }
 
+/* ---- messages of queued requests ---- */
+
+static pthread_mutex_t noted_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+    uint64_t path; /* its hash; 0: free */
+    struct mr_error why;
+} noted[32];
+static unsigned noted_next;
+
+void mr_store_note_failure(const char *path, const struct mr_error *why)
+{
+    pthread_mutex_lock(&noted_lock);
+    unsigned i = noted_next++ % MR_ARRAY_LEN(noted);
+    noted[i].path = mr_hash_bytes(path, strlen(path), 0);
+    noted[i].why = *why;
+    pthread_mutex_unlock(&noted_lock);
+}
+
+static bool take_noted(const char *path, int code, struct mr_error *err)
+{
+    uint64_t key = mr_hash_bytes(path, strlen(path), 0);
+    bool found = false;
+    pthread_mutex_lock(&noted_lock);
+    for (unsigned i = 0; !found && i < MR_ARRAY_LEN(noted); i++)
+        if (noted[i].path == key && noted[i].why.code == code) {
+            found = true;
+            if (err)
+                *err = noted[i].why;
+        }
+    pthread_mutex_unlock(&noted_lock);
+    return found;
+}
+
 int mr_io_error(const struct mr_io *io, struct mr_error *err)
 {
     const char *path = io->op == MR_IO_READ_PATH ? io->path : io->object->path;
+    if (io->result < 0 && take_noted(path, (int)io->result, err))
+        return (int)io->result;
     if (io->result < 0) {
         if (io->op == MR_IO_FSYNC)
             return mr_store_fail_path(err, (int)io->result, "sync", path);
@@ -367,6 +412,8 @@ static int write_new(struct mr_store *s, const char *tmp, unsigned how, const vo
     rc = mr_object_write(o, data, len, 0, err);
     if (rc == 0)
         UNINTERRUPTED(rc, err, s->ops->fsync(o, &local));
+    if (rc < 0)
+        mr_object_abandon(o);
     int closed = mr_object_close(o, rc == 0 ? err : NULL);
     if (rc == 0)
         rc = closed;

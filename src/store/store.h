@@ -16,6 +16,22 @@ const struct mr_store_ops *const *mr_store_registry(void); /* NULL-terminated, f
  * checked, the options are not. Errors: those of mr_store_open about the names. */
 int mr_store_spec_caps(const char *spec, unsigned *caps, struct mr_error *err);
 
+/* The stack for what lies at `path`: `spec` itself, or, where the path is an address of object storage (s3://) and the
+ * stack ends in plain posix (the default), the same stack over s3. Malloc'ed. MR_E_USAGE: the stack is over another
+ * backend for files. */
+int mr_store_spec_for(const char *spec, const char *path, char **out, struct mr_error *err);
+/* The same without the shims. */
+int mr_store_backend_for(const char *spec, const char *path, char **out, struct mr_error *err);
+/* Opens the stack for `path`. */
+int mr_store_open_at(const char *spec, const char *path, struct mr_store **out, struct mr_error *err);
+/* The store has no rename and needs none: a new object appears whole at its close, and is written in any order. */
+bool mr_store_puts_whole(const struct mr_store *s);
+/* A path that no file system has. */
+bool mr_store_is_url(const char *path);
+/* Where a writer that was killed leaves something without a name (multipart uploads of s3): removes what there is below
+ * `folder`; *n: how many. Whoever calls it is the only writer there. 0 where a store has no such thing. */
+int mr_store_abort_unfinished(struct mr_store *s, const char *folder, uint64_t *n, struct mr_error *err);
+
 /* How much of these files a first read would have to fetch from the device: the share of bytes outside the page cache,
  * measured, without root. Files of a backend that cannot tell count as cold. */
 struct mr_cold {

@@ -6,10 +6,15 @@
 #include "store/store.h"
 
 extern const struct mr_store_ops mr_store_posix_ops, mr_store_uring_ops, mr_store_mmap_ops, mr_store_memory_ops,
-    mr_store_null_ops, mr_store_throttle_ops, mr_store_fault_ops, mr_store_trace_ops, mr_store_count_ops;
+    mr_store_null_ops, mr_store_s3_ops, mr_store_throttle_ops, mr_store_fault_ops, mr_store_trace_ops,
+    mr_store_count_ops;
 
 /* Which emulated device it is: stores of one group have the same. */
 void mr_throttle_identity(struct mr_store *throttle, uint64_t *a, uint64_t *b);
+
+/* Keeps the message of a queued request that failed, since a result is a number alone: mr_io_error gives it back for the
+ * same path and code. The last 32 are kept. */
+void mr_store_note_failure(const char *path, const struct mr_error *why);
 
 /* Largest single transfer handed to the kernel, which itself stops at 2 GiB - 4 KiB. A power of two keeps direct I/O
  * aligned across the pieces. */

@@ -114,9 +114,11 @@ int mr_shim_object_close(struct mr_object *o, struct mr_error *err)
     struct mr_shim *s = SHIM(o->store);
     struct mr_shim_call c = call_on(o, MR_SHIM_CLOSE);
     struct mr_object *lower = LOWER(o);
+    lower->abandoned |= o->abandoned;
     int refused = begin(s, &c, err);
     /* The object goes in any case, so a refused close still closes below. */
     if (refused < 0) {
+        lower->abandoned = true; /* the close fails: no name for it */
         lower->store->ops->object_close(lower, NULL);
         free(o);
         return refused;

@@ -14,8 +14,8 @@
 /* To add a backend or a shim: one extern in store_internal.h, one row here. */
 #define STORES_MAX 72 /* with those of plug-ins */
 static const struct mr_store_ops *registry[STORES_MAX + 1] = {
-    &mr_store_posix_ops,    &mr_store_uring_ops, &mr_store_mmap_ops,  &mr_store_memory_ops, &mr_store_null_ops,
-    &mr_store_throttle_ops, &mr_store_fault_ops, &mr_store_trace_ops, &mr_store_count_ops,
+    &mr_store_posix_ops, &mr_store_uring_ops,    &mr_store_mmap_ops,  &mr_store_memory_ops, &mr_store_null_ops,
+    &mr_store_s3_ops,    &mr_store_throttle_ops, &mr_store_fault_ops, &mr_store_trace_ops,  &mr_store_count_ops,
 };
 
 const struct mr_store_ops *const *mr_store_registry(void)
@@ -190,6 +190,84 @@ static int parse_spec(char *text, const char *spec, struct layer *layers, unsign
     return 0;
 }
 
+/* ---- addresses ---- */
+
+bool mr_store_is_url(const char *path)
+{
+    return path && strncmp(path, "s3://", 5) == 0;
+}
+
+/* Where the last layer of a stack begins in its text. */
+static const char *backend_text(const char *spec)
+{
+    int depth = 0;
+    bool quoted = false;
+    const char *last = spec;
+    for (const char *p = spec; *p; p++) {
+        if (*p == '"')
+            quoted = !quoted;
+        else if (!quoted)
+            depth += (*p == '(') - (*p == ')');
+        if (*p == ':' && depth == 0 && !quoted)
+            last = p + 1;
+    }
+    return last + strspn(last, " \t");
+}
+
+/* The name alone, without options. */
+static bool is_plain(const char *backend, const char *name)
+{
+    size_t n = strlen(name);
+    return strncmp(backend, name, n) == 0 && backend[n + strspn(backend + n, " \t")] == '\0';
+}
+
+static bool is_for_files(const char *backend)
+{
+    static const char *const names[] = {"posix", "uring", "mmap"};
+    size_t n = strcspn(backend, "(, \t");
+    for (size_t i = 0; i < MR_ARRAY_LEN(names); i++)
+        if (strlen(names[i]) == n && strncmp(backend, names[i], n) == 0)
+            return true;
+    return false;
+}
+
+int mr_store_spec_for(const char *spec, const char *path, char **out, struct mr_error *err)
+{
+    const char *backend;
+    char *text = NULL;
+    int n = 0;
+    spec = spec && *spec ? spec : "posix";
+    backend = backend_text(spec);
+    if (!mr_store_is_url(path) || !is_for_files(backend)) {
+        text = strdup(spec);
+    } else if (is_plain(backend, "posix")) {
+        n = asprintf(&text, "%.*ss3", (int)(backend - spec), spec);
+    } else {
+        mr_error_plain(err, MR_E_USAGE, "'%s' is in object storage, and store '%s' reads files", path, backend);
+        return mr_error_hint(err, "leave --store out, or give s3: --store 's3(endpoint=...)'"), MR_E_USAGE;
+    }
+    if (n < 0 || !text)
+        return mr_error_set(err, -ENOMEM, "cannot open store '%s'", spec);
+    *out = text;
+    return 0;
+}
+
+int mr_store_backend_for(const char *spec, const char *path, char **out, struct mr_error *err)
+{
+    return mr_store_spec_for(spec && *spec ? backend_text(spec) : NULL, path, out, err);
+}
+
+int mr_store_open_at(const char *spec, const char *path, struct mr_store **out, struct mr_error *err)
+{
+    char *text;
+    int rc = mr_store_spec_for(spec, path, &text, err);
+    if (rc)
+        return rc;
+    rc = mr_store_open(text, out, err);
+    free(text);
+    return rc;
+}
+
 static int set_option(const struct layer *l, char *text, uint64_t *seen, struct mr_arena *a, void *obj,
                       struct mr_error *err)
 {
@@ -290,6 +368,13 @@ unsigned mr_store_caps(const struct mr_store *s)
     for (; s->lower; s = s->lower)
         removed |= s->ops->caps_removed;
     return s->ops->caps & ~removed;
+}
+
+bool mr_store_puts_whole(const struct mr_store *s)
+{
+    const unsigned whole = MR_STORE_CAP_WRITE | MR_STORE_CAP_WHOLE_PUT | MR_STORE_CAP_MULTIPART;
+    unsigned caps = mr_store_caps(s);
+    return (caps & whole) == whole && !(caps & MR_STORE_CAP_RENAME);
 }
 
 /* Who is to blame: the shim that takes the capability away, or the backend. */

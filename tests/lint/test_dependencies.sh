@@ -25,16 +25,17 @@ TRACER = {"base", "event"}  # an island with rules of its own in cmake/MillraceT
 ONLY = {
     "mpi.h": r"src/comm/comm_mpi_module\.c",
     "ucp/api/ucp.h": r"src/wire/wire_ucx_module\.c",
+    "curl/curl.h": r"src/s3/http_curl_module\.c",
     "hdf5.h": r"src/format/format_hdf5[a-z0-9_]*\.[ch]",
     "Python.h": r"python/.*",
     "liburing.h": r"src/(store/store_uring|tracer/wrap_uring)[a-z0-9_]*\.c",
 }
 bad = []
 text = open("cmake/MillraceModules.cmake").read()
-names = re.search(r"MR_MODULE_NAMES ([a-z ]+) CACHE", text).group(1).split()
-allowed = {m[0]: m[1].split() for m in re.findall(r"^set\(MR_DEPS_([a-z]+) ?([a-z ]*)\)$", text, re.M)}
+names = re.search(r"MR_MODULE_NAMES ([a-z0-9 ]+) CACHE", text).group(1).split()
+allowed = {m[0]: m[1].split() for m in re.findall(r"^set\(MR_DEPS_([a-z0-9]+) ?([a-z0-9 ]*)\)$", text, re.M)}
 allowed["tracer"] = sorted(TRACER)
-doors = {m[0]: m[1].split() for m in re.findall(r"^set\(MR_HEADERS_([a-z]+) ([a-z_.: ]*)\)$", text, re.M)}
+doors = {m[0]: m[1].split() for m in re.findall(r"^set\(MR_HEADERS_([a-z0-9]+) ([a-z0-9_.: ]*)\)$", text, re.M)}
 if len(doors) != len(re.findall(r"^set\(MR_HEADERS_", text, re.M)):
     bad.append("cmake/MillraceModules.cmake: a row of MR_HEADERS_* is not FOLDER:HEADER ...")
 

@@ -1,0 +1,727 @@
+/* Clients and lanes: see s3_client.h. Invariants:
+ *   C1  An op is in one place: the caller's hands, ready, waiting, under way (with one or two sends), done.
+ *   C2  A send belongs to the lane's free list or to one op; while its request runs in the transport it stays put.
+ *   C3  A place is written by requests of its op alone, and no longer once the op is handed back: what still runs is
+ *       cancelled before.
+ *   C4  The client's lock is held for a look at shared fields and while credentials are renewed; no lane waits for its
+ *       own requests under it. */
+#include "s3/s3_client.h"
+#include "base/clock.h"
+#include "base/common.h"
+#include "base/log.h"
+#include "s3/s3_internal.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/time.h>
+#include <time.h>
+
+#define NS_PER_S 1000000000ull
+#define BACKOFF_MIN_NS (50 * MR_NS_PER_MS)
+#define BACKOFF_MAX_NS (5 * NS_PER_S)
+#define TOKENS_MAX 500.0
+#define TOKENS_PER_S 10.0
+#define TOKENS_PER_ANSWER 0.2
+
+/* ---- callbacks of the transport ---- */
+
+static bool is_name(const char *name, size_t len, const char *want)
+{
+    return len == strlen(want) && strncasecmp(name, want, len) == 0;
+}
+
+static void take_number(const char *value, size_t len, uint64_t *out)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.*s", (int)MR_MIN(len, sizeof text - 1), value);
+    *out = strtoull(text, NULL, 10);
+}
+
+static time_t http_time(const char *value, size_t len)
+{
+    char text[64];
+    struct tm tm = {0};
+    snprintf(text, sizeof text, "%.*s", (int)MR_MIN(len, sizeof text - 1), value);
+    return strptime(text, "%a, %d %b %Y %H:%M:%S", &tm) ? timegm(&tm) : 0;
+}
+
+static void note_clock(struct mr_s3_client *c, time_t server)
+{
+    if (server)
+        atomic_store_explicit(&c->skew_ms, ((int64_t)server - (int64_t)time(NULL)) * 1000, memory_order_relaxed);
+}
+
+static void on_header(struct mr_http_request *r, const char *name, size_t name_len, const char *value, size_t len)
+{
+    struct mr_s3_send *s = (struct mr_s3_send *)r;
+    const char *slash;
+    if (is_name(name, name_len, "content-length")) {
+        take_number(value, len, &s->length);
+    } else if (is_name(name, name_len, "content-range")) {
+        if ((slash = memchr(value, '/', len)) && slash[1] != '*') {
+            take_number(slash + 1, len - (size_t)(slash + 1 - value), &s->total);
+            s->has_total = true;
+        }
+    } else if (is_name(name, name_len, "etag")) {
+        snprintf(s->etag, sizeof s->etag, "%.*s", (int)MR_MIN(len, sizeof s->etag - 1), value);
+    } else if (is_name(name, name_len, "last-modified")) {
+        s->mtime_s = (uint64_t)http_time(value, len);
+    } else if (is_name(name, name_len, "date")) {
+        note_clock(s->lane->c, http_time(value, len));
+    } else if (is_name(name, name_len, "x-amz-bucket-region")) {
+        snprintf(s->region_hint, sizeof s->region_hint, "%.*s", (int)MR_MIN(len, sizeof s->region_hint - 1), value);
+    } else if (is_name(name, name_len, "retry-after")) {
+        uint64_t wait = 0;
+        take_number(value, len, &wait);
+        s->retry_after_s = (long)MR_MIN(wait, 60u);
+    }
+}
+
+static void on_head(struct mr_http_request *r)
+{
+    struct mr_s3_send *s = (struct mr_s3_send *)r;
+    const struct mr_s3_op *op = s->op;
+    s->is_body = op->place && (r->status == 206 || (r->status == 200 && (!op->ranged || op->from == 0)));
+}
+
+/* Bodies go straight to where they belong; of a whole object as much as there is room for. */
+static bool on_data(struct mr_http_request *r, const void *data, size_t n)
+{
+    struct mr_s3_send *s = (struct mr_s3_send *)r;
+    const struct mr_s3_op *op = s->op;
+    if (!s->is_body) {
+        if (s->answer.len + n > (size_t)16 << 20)
+            return false;
+        mr_strbuf_add(&s->answer, data, n);
+        return !s->answer.failed;
+    }
+    if (n > op->room - s->got) {
+        if (r->status == 206)
+            return false;
+        n = op->room - s->got;
+    }
+    memcpy((char *)op->place + s->got, data, n);
+    s->got += n;
+    return true;
+}
+
+/* ---- sends ---- */
+
+static struct mr_s3_send *get_send(struct mr_s3_lane *l)
+{
+    struct mr_s3_send *s = l->free_sends;
+    if (s)
+        l->free_sends = s->next_free;
+    else
+        s = malloc(sizeof(*s));
+    if (!s)
+        return NULL;
+    memset(s, 0, offsetof(struct mr_s3_send, url));
+    s->answer = (struct mr_strbuf){0};
+    s->url[0] = s->text[0] = '\0';
+    s->lane = l;
+    s->r.on_header = on_header;
+    s->r.head = on_head;
+    s->r.data = on_data;
+    return s;
+}
+
+static void put_send(struct mr_s3_lane *l, struct mr_s3_send *s)
+{
+    mr_strbuf_done(&s->answer);
+    s->next_free = l->free_sends;
+    l->free_sends = s;
+}
+
+/* ---- lists ---- */
+
+static void unlink_op(struct mr_s3_op **list, struct mr_s3_op *op)
+{
+    while (*list != op)
+        list = &(*list)->next;
+    *list = op->next;
+}
+
+static void finish(struct mr_s3_lane *l, struct mr_s3_op *op)
+{
+    op->next = NULL;
+    *l->done_tail = op;
+    l->done_tail = &op->next;
+    if (op->code)
+        atomic_fetch_add_explicit(&l->c->stats.failures, 1, memory_order_relaxed);
+}
+
+static void make_ready(struct mr_s3_lane *l, struct mr_s3_op *op)
+{
+    op->next = NULL;
+    *l->ready_tail = op;
+    l->ready_tail = &op->next;
+}
+
+/* ---- repeating ---- */
+
+/* One token for a repeat; else when there will be one. */
+static uint64_t take_token(struct mr_s3_client *c, uint64_t now)
+{
+    uint64_t at = now;
+    pthread_mutex_lock(&c->lock);
+    c->tokens = MR_MIN(TOKENS_MAX, c->tokens + (double)(now - c->tokens_ns) / 1e9 * TOKENS_PER_S);
+    c->tokens_ns = now;
+    c->tokens -= 1;
+    if (c->tokens < 0)
+        at += (uint64_t)(-c->tokens / TOKENS_PER_S * 1e9);
+    pthread_mutex_unlock(&c->lock);
+    return at;
+}
+
+static void earn_tokens(struct mr_s3_lane *l)
+{
+    struct mr_s3_client *c = l->c;
+    if (++l->answers % 16)
+        return;
+    pthread_mutex_lock(&c->lock);
+    c->tokens += 16 * TOKENS_PER_ANSWER;
+    pthread_mutex_unlock(&c->lock);
+}
+
+static void slow_down(struct mr_s3_lane *l, uint64_t now)
+{
+    atomic_fetch_add_explicit(&l->c->stats.slowdowns, 1, memory_order_relaxed);
+    if (now - l->slowed_ns < NS_PER_S / 4) /* one storm, one step */
+        return;
+    l->slowed_ns = now;
+    l->limit = MR_MAX(1.0, l->limit / 2);
+}
+
+static void try_again(struct mr_s3_lane *l, struct mr_s3_op *op, long retry_after_s)
+{
+    uint64_t now = mr_now_ns();
+    uint64_t most = MR_MIN(BACKOFF_MAX_NS, BACKOFF_MIN_NS << MR_MIN(op->tries - 1, 10u));
+    uint64_t wait = most / 2 + (uint64_t)(mr_rng_unit(mr_mix64(++l->seed)) * (double)(most / 2));
+    if (retry_after_s > 0)
+        wait = MR_MAX(wait, (uint64_t)retry_after_s * NS_PER_S);
+    uint64_t at = MR_MAX(take_token(l->c, now), now + wait);
+    if (at > op->deadline_ns) {
+        mr_error_context(&op->why, "after %u %s in %.0f s", op->tries, mr_plural(op->tries, "try", "tries"),
+                         (double)(now - op->submit_ns) / 1e9);
+        finish(l, op);
+        return;
+    }
+    atomic_fetch_add_explicit(&l->c->stats.retries, 1, memory_order_relaxed);
+    mr_log(MR_LOG_INFO, "s3: %s; trying again in %.1f s", op->why.message, (double)(at - now) / 1e9);
+    op->next_ns = at;
+    op->next = l->waiting;
+    l->waiting = op;
+}
+
+static void use_region(struct mr_s3_client *c, const struct mr_s3_send *s)
+{
+    char region[64] = "";
+    const char *text = s->answer.text ? s->answer.text : "";
+    for (const char *at = strstr(text, "<Region>"); at; at = NULL)
+        snprintf(region, sizeof region, "%.*s", (int)MR_MIN(strcspn(at + 8, "<"), sizeof region - 1), at + 8);
+    if (!*region)
+        snprintf(region, sizeof region, "%s", s->region_hint);
+    for (const char *p = region; *p; p++)
+        if (!strchr("abcdefghijklmnopqrstuvwxyz0123456789-", *p))
+            return;
+    pthread_mutex_lock(&c->lock);
+    if (strcmp(c->region, region) != 0) {
+        mr_log(MR_LOG_NOTE, "s3: the bucket is in region '%s', not '%s'; set AWS_REGION to spare a request", region,
+               c->region);
+        snprintf(c->region, sizeof c->region, "%s", region);
+        if (c->is_aws)
+            snprintf(c->host, sizeof c->host, "s3.%s.amazonaws.com", region);
+        c->region_generation++;
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
+static void renew(struct mr_s3_client *c, const struct mr_s3_lane *l)
+{
+    pthread_mutex_lock(&c->lock);
+    if (c->credentials.generation == l->credentials.generation) /* nobody else has */
+        c->have_credentials = false;
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* ---- sending and receiving ---- */
+
+/* Sends the op's request, as its first or its second one. */
+static int send_op(struct mr_s3_lane *l, struct mr_s3_op *op, unsigned which, struct mr_error *err)
+{
+    struct mr_s3_send *s = get_send(l);
+    if (!s)
+        return mr_error_set(err, -ENOMEM, "cannot send a request");
+    s->op = op;
+    int rc = mr_s3_prepare(l, op, s, err);
+    if (!rc && (rc = l->c->http->start(l->http, &s->r)) < 0)
+        mr_error_set(err, rc, "cannot send a request");
+    if (rc) {
+        put_send(l, s);
+        return rc;
+    }
+    assert(!op->send[which]); /* C2 */
+    op->send[which] = s;
+    l->in_flight++;
+    atomic_fetch_add_explicit(&l->c->stats.requests, 1, memory_order_relaxed);
+    return 0;
+}
+
+static void begin_try(struct mr_s3_lane *l, struct mr_s3_op *op)
+{
+    struct mr_error err;
+    int rc = send_op(l, op, 0, &err);
+    if (rc) {
+        op->code = rc;
+        op->why = err;
+        finish(l, op);
+        return;
+    }
+    op->sent_ns = mr_now_ns();
+    op->tries++;
+    op->next = l->flying;
+    l->flying = op;
+}
+
+static void drop_send(struct mr_s3_lane *l, struct mr_s3_op *op, unsigned which)
+{
+    struct mr_s3_send *s = op->send[which];
+    if (!s)
+        return;
+    l->c->http->cancel(l->http, &s->r);
+    op->send[which] = NULL;
+    l->in_flight--;
+    put_send(l, s);
+}
+
+static void note_times(struct mr_s3_lane *l, struct mr_s3_op *op, const struct mr_s3_send *s)
+{
+    struct mr_s3_stats *st = &l->c->stats;
+    op->connect_ns = s->r.connect_ns;
+    op->first_byte_ns = s->r.first_byte_ns;
+    op->end_ns = s->r.end_ns;
+    atomic_fetch_add_explicit(&st->answers, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&st->first_byte_ns, s->r.first_byte_ns, memory_order_relaxed);
+    atomic_fetch_add_explicit(&st->bytes_in, s->got + s->answer.len, memory_order_relaxed);
+    atomic_fetch_add_explicit(&st->bytes_out, op->body_bytes, memory_order_relaxed);
+    if (s->r.connect_ns)
+        atomic_fetch_add_explicit(&st->connects, 1, memory_order_relaxed);
+}
+
+static void note_good(struct mr_s3_lane *l, const struct mr_s3_send *s)
+{
+    l->limit = MR_MIN((double)l->c->connections, l->limit + 1 / l->limit);
+    earn_tokens(l);
+    l->latency_ns[l->latencies++ % MR_ARRAY_LEN(l->latency_ns)] = s->r.end_ns;
+    l->slow_ns = 0; /* to be computed again */
+}
+
+static void act(struct mr_s3_lane *l, struct mr_s3_op *op, struct mr_s3_send *s, enum mr_s3_verdict v)
+{
+    switch (v) {
+    case MR_S3_SLOWER:
+        slow_down(l, mr_now_ns());
+        try_again(l, op, s->retry_after_s);
+        return;
+    case MR_S3_AGAIN: try_again(l, op, 0); return;
+    case MR_S3_RENEW:
+        op->renewed = true;
+        renew(l->c, l);
+        try_again(l, op, 0);
+        return;
+    case MR_S3_REDIRECT:
+        op->redirected = true;
+        use_region(l->c, s);
+        make_ready(l, op);
+        return;
+    default:
+        if (!op->code)
+            note_good(l, s);
+        finish(l, op);
+    }
+}
+
+static void arrived(struct mr_s3_lane *l, struct mr_s3_send *s)
+{
+    struct mr_s3_op *op = s->op;
+    unsigned which = op->send[1] == s, other = !which;
+    op->send[which] = NULL;
+    l->in_flight--;
+    note_times(l, op, s);
+    enum mr_s3_verdict v = mr_s3_judge(l, op, s);
+    if (v != MR_S3_DONE && op->send[other]) { /* the other request may do better */
+        put_send(l, s);
+        return;
+    }
+    if (op->send[other] || which)
+        atomic_fetch_add_explicit(&l->c->stats.hedges_won, which && !op->code, memory_order_relaxed);
+    drop_send(l, op, other); /* C3 */
+    unlink_op(&l->flying, op);
+    act(l, op, s, v);
+    put_send(l, s);
+}
+
+/* ---- second requests for the slowest ---- */
+
+static int by_size(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* How long only the slowest share of the recent requests took; UINT64_MAX: too few of them. */
+static uint64_t slow_after(struct mr_s3_lane *l)
+{
+    uint64_t sorted[MR_ARRAY_LEN(l->latency_ns)];
+    unsigned n = MR_MIN(l->latencies, (unsigned)MR_ARRAY_LEN(sorted));
+    if (n < 16)
+        return UINT64_MAX;
+    if (l->slow_ns)
+        return l->slow_ns;
+    memcpy(sorted, l->latency_ns, n * sizeof(sorted[0]));
+    qsort(sorted, n, sizeof(sorted[0]), by_size);
+    l->slow_ns = sorted[(unsigned)((1 - l->c->hedge) * (double)(n - 1))] * 3 / 2 + MR_NS_PER_MS;
+    return l->slow_ns;
+}
+
+/* Sends second requests where it is time; returns when to look again. */
+static uint64_t hedge(struct mr_s3_lane *l, uint64_t now)
+{
+    uint64_t next = UINT64_MAX, after = l->c->hedge > 0 && l->flying ? slow_after(l) : UINT64_MAX;
+    struct mr_error ignored;
+    if (after == UINT64_MAX)
+        return next;
+    for (struct mr_s3_op *op = l->flying; op; op = op->next) {
+        if (op->verb != MR_S3_GET || op->send[1] || !op->send[0])
+            continue;
+        if (op->sent_ns + after > now)
+            next = MR_MIN(next, op->sent_ns + after);
+        else if (l->in_flight < 2 * l->c->connections && take_token(l->c, now) <= now && !send_op(l, op, 1, &ignored))
+            atomic_fetch_add_explicit(&l->c->stats.hedges, 1, memory_order_relaxed);
+    }
+    return next;
+}
+
+/* ---- the loop ---- */
+
+/* Moves what is due from waiting to ready; returns when the next is. */
+static uint64_t wake_waiting(struct mr_s3_lane *l, uint64_t now)
+{
+    uint64_t next = UINT64_MAX;
+    for (struct mr_s3_op **at = &l->waiting; *at;) {
+        struct mr_s3_op *op = *at;
+        if (op->next_ns <= now) {
+            *at = op->next;
+            make_ready(l, op);
+        } else {
+            next = MR_MIN(next, op->next_ns);
+            at = &op->next;
+        }
+    }
+    return next;
+}
+
+static void start_ready(struct mr_s3_lane *l)
+{
+    while (l->ready && l->in_flight < (unsigned)MR_MAX(1.0, l->limit)) {
+        struct mr_s3_op *op = l->ready;
+        l->ready = op->next;
+        if (!l->ready)
+            l->ready_tail = &l->ready;
+        begin_try(l, op);
+    }
+}
+
+static struct mr_s3_op *take_done(struct mr_s3_lane *l)
+{
+    struct mr_s3_op *op = l->done;
+    if (!op)
+        return NULL;
+    l->done = op->next;
+    if (!l->done)
+        l->done_tail = &l->done;
+    l->under_way--;
+    return op;
+}
+
+static int wait_ms(uint64_t now, uint64_t until)
+{
+    if (until <= now)
+        return 0;
+    return (int)MR_MIN((until - now + MR_NS_PER_MS - 1) / MR_NS_PER_MS, 1000u);
+}
+
+struct mr_s3_op *mr_s3_lane_wait(struct mr_s3_lane *l, uint64_t until_ns)
+{
+    for (;;) {
+        uint64_t now = mr_now_ns(), next = wake_waiting(l, now);
+        start_ready(l);
+        next = MR_MIN(next, hedge(l, now));
+        struct mr_s3_op *op = take_done(l);
+        if (op || !l->under_way)
+            return op;
+        struct mr_http_request *r = l->c->http->poll(l->http, wait_ms(now, MR_MIN(next, until_ns)));
+        for (struct mr_http_request *after; r; r = after) {
+            after = r->next;
+            arrived(l, (struct mr_s3_send *)r);
+        }
+        if (l->done)
+            return take_done(l);
+        if (until_ns <= now)
+            return NULL;
+    }
+}
+
+void mr_s3_lane_start(struct mr_s3_lane *l, struct mr_s3_op *op)
+{
+    op->code = 0;
+    op->got = 0;
+    op->tries = 0;
+    op->renewed = op->redirected = false;
+    op->send[0] = op->send[1] = NULL;
+    op->submit_ns = mr_now_ns();
+    op->deadline_ns = op->submit_ns + l->c->deadline_ns;
+    l->under_way++;
+    make_ready(l, op);
+}
+
+unsigned mr_s3_lane_under_way(const struct mr_s3_lane *l)
+{
+    return l->under_way;
+}
+
+static bool is_in(const struct mr_s3_op *list, const struct mr_s3_op *op)
+{
+    while (list && list != op)
+        list = list->next;
+    return list != NULL;
+}
+
+void mr_s3_lane_cancel(struct mr_s3_lane *l, struct mr_s3_op *op)
+{
+    drop_send(l, op, 0);
+    drop_send(l, op, 1);
+    if (is_in(l->flying, op)) {
+        unlink_op(&l->flying, op);
+    } else if (is_in(l->waiting, op)) {
+        unlink_op(&l->waiting, op);
+    } else {
+        bool ready = is_in(l->ready, op);
+        unlink_op(ready ? &l->ready : &l->done, op);
+        struct mr_s3_op ***tail = ready ? &l->ready_tail : &l->done_tail;
+        for (*tail = ready ? &l->ready : &l->done; **tail; *tail = &(**tail)->next)
+            ;
+    }
+    l->under_way--;
+}
+
+int mr_s3_run(struct mr_s3_client *c, struct mr_s3_op *op, struct mr_error *err)
+{
+    struct mr_s3_lane *l;
+    int rc = mr_s3_lane_get(c, &l, err);
+    if (rc)
+        return rc;
+    mr_s3_lane_start(l, op);
+    mr_s3_lane_wait(l, UINT64_MAX);
+    mr_s3_lane_put(l);
+    if (op->code && err)
+        *err = op->why;
+    return op->code;
+}
+
+void mr_s3_op_done(struct mr_s3_op *op)
+{
+    mr_strbuf_done(&op->text);
+}
+
+/* ---- lanes and clients ---- */
+
+static void free_lane(struct mr_s3_lane *l)
+{
+    l->c->http->close(l->http);
+    while (l->free_sends) {
+        struct mr_s3_send *s = l->free_sends;
+        l->free_sends = s->next_free;
+        explicit_bzero(s->text, sizeof s->text);
+        free(s);
+    }
+    explicit_bzero(&l->credentials, sizeof l->credentials);
+    explicit_bzero(&l->key, sizeof l->key);
+    free(l);
+}
+
+static struct mr_s3_lane *make_lane(struct mr_s3_client *c)
+{
+    const struct mr_http_config h = {.connections = c->hedge > 0 ? 2 * c->connections : c->connections,
+                                     .connect_timeout_ms = (unsigned)(c->connect_timeout_ns / MR_NS_PER_MS),
+                                     .stall_timeout_ms = (unsigned)(c->stall_timeout_ns / MR_NS_PER_MS),
+                                     .ca_file = *c->ca_file ? c->ca_file : NULL,
+                                     .insecure = c->insecure,
+                                     .user_agent = "millrace"};
+    struct mr_s3_lane *l = calloc(1, sizeof(*l));
+    if (!l)
+        return NULL;
+    l->c = c;
+    l->ready_tail = &l->ready;
+    l->done_tail = &l->done;
+    l->limit = c->connections;
+    l->seed = mr_now_ns();
+    l->http = c->http->open(&h);
+    if (l->http)
+        return l;
+    free(l);
+    return NULL;
+}
+
+int mr_s3_lane_get(struct mr_s3_client *c, struct mr_s3_lane **out, struct mr_error *err)
+{
+    pthread_mutex_lock(&c->lock);
+    struct mr_s3_lane *l = c->free_lanes;
+    if (l)
+        c->free_lanes = l->next;
+    pthread_mutex_unlock(&c->lock);
+    if (!l && !(l = make_lane(c)))
+        return mr_error_set(err, -ENOMEM, "cannot open connections to '%s'", c->shown);
+    *out = l;
+    return 0;
+}
+
+void mr_s3_lane_put(struct mr_s3_lane *l)
+{
+    assert(l->under_way == 0 && l->in_flight == 0);
+    pthread_mutex_lock(&l->c->lock);
+    l->next = l->c->free_lanes;
+    l->c->free_lanes = l;
+    pthread_mutex_unlock(&l->c->lock);
+}
+
+const struct mr_s3_stats *mr_s3_client_stats(const struct mr_s3_client *c)
+{
+    return &c->stats;
+}
+
+const struct mr_http_ops *mr_s3_client_http(const struct mr_s3_client *c)
+{
+    return c->http;
+}
+
+const char *mr_s3_client_endpoint(const struct mr_s3_client *c)
+{
+    return c->shown;
+}
+
+const char *mr_s3_client_source(const struct mr_s3_client *c)
+{
+    return c->anonymous ? "none (anonymous)" : c->have_credentials ? c->credentials.source : "not looked for yet";
+}
+
+bool mr_s3_client_conditional(const struct mr_s3_client *c)
+{
+    return !atomic_load(&c->no_conditional);
+}
+
+double mr_s3_client_skew_s(const struct mr_s3_client *c)
+{
+    return (double)atomic_load_explicit(&c->skew_ms, memory_order_relaxed) / 1000;
+}
+
+void mr_s3_client_close(struct mr_s3_client *c)
+{
+    if (!c)
+        return;
+    while (c->free_lanes) {
+        struct mr_s3_lane *l = c->free_lanes;
+        c->free_lanes = l->next;
+        free_lane(l);
+    }
+    pthread_mutex_destroy(&c->lock);
+    explicit_bzero(&c->credentials, sizeof c->credentials);
+    free(c);
+}
+
+/* ---- opening ---- */
+
+static const char *first_set(const char *a, const char *b, const char *c, const char *d)
+{
+    return a && *a ? a : b && *b ? b : c && *c ? c : d;
+}
+
+static int set_endpoint(struct mr_s3_client *c, const char *url, struct mr_error *err)
+{
+    const char *rest = strstr(url, "://");
+    size_t n = rest ? (size_t)(rest - url) : 0;
+    if (!rest ||
+        (strncmp(url, "http", MR_MAX(n, (size_t)4)) != 0 && strncmp(url, "https", MR_MAX(n, (size_t)5)) != 0)) {
+        mr_error_plain(err, MR_E_CONFIG, "the endpoint '%s' is no address", url);
+        return mr_error_hint(err, "write it as http://HOST:PORT or https://HOST"), MR_E_CONFIG;
+    }
+    snprintf(c->scheme, sizeof c->scheme, "%.*s", (int)n, url);
+    c->plain = n == 4;
+    rest += 3;
+    size_t len = strcspn(rest, "/?#");
+    const char *port = c->plain ? ":80" : ":443";
+    if (len > strlen(port) && !strncmp(rest + len - strlen(port), port, strlen(port)) && rest[len - 1] != ']')
+        len -= strlen(port); /* a default port is not in the Host header, which is signed */
+    if (len == 0 || len >= sizeof c->host || memchr(rest, '@', len))
+        return mr_error_plain(err, MR_E_CONFIG, "the endpoint has no host, or a name and password in it");
+    if (rest[strcspn(rest, "/?#")] && strcmp(rest + strcspn(rest, "/?#"), "/") != 0)
+        return mr_error_plain(err, MR_E_CONFIG, "the endpoint '%s' has a path; it must be a host alone", url);
+    snprintf(c->host, sizeof c->host, "%.*s", (int)len, rest);
+    snprintf(c->shown, sizeof c->shown, "%s://%s", c->scheme, c->host);
+    return 0;
+}
+
+static int configure(struct mr_s3_client *c, const struct mr_s3_config *in, struct mr_error *err)
+{
+    struct mr_s3_profile profile;
+    char aws[128];
+    mr_s3_profile_read(in->profile, &profile);
+    const char *given = first_set(in->region, secure_getenv("AWS_REGION"), secure_getenv("AWS_DEFAULT_REGION"), NULL);
+    const char *region = first_set(given, profile.region, "us-east-1", NULL);
+    snprintf(c->region, sizeof c->region, "%s", region);
+    const char *endpoint = first_set(in->endpoint, secure_getenv("AWS_ENDPOINT_URL_S3"),
+                                     secure_getenv("AWS_ENDPOINT_URL"), profile.endpoint);
+    c->is_aws = !*endpoint;
+    snprintf(aws, sizeof aws, "https://s3.%s.amazonaws.com%s", c->region, strncmp(c->region, "cn-", 3) ? "" : ".cn");
+    int rc = set_endpoint(c, c->is_aws ? aws : endpoint, err);
+    c->virtual_style = in->addressing == MR_S3_ADDRESS_VIRTUAL || (in->addressing == MR_S3_ADDRESS_AUTO && c->is_aws);
+    if (!rc && c->plain && c->is_aws)
+        rc = MR_E_CONFIG;
+    return rc;
+}
+
+int mr_s3_client_open(const struct mr_s3_config *in, struct mr_s3_client **out, struct mr_error *err)
+{
+    const struct mr_http_ops *http;
+    int rc = mr_http_load(&http, err);
+    struct mr_s3_client *c = rc ? NULL : calloc(1, sizeof(*c));
+    if (!c)
+        return rc ? rc : mr_error_set(err, -ENOMEM, "cannot open object storage");
+    c->http = http;
+    pthread_mutex_init(&c->lock, NULL);
+    c->anonymous = in->anonymous;
+    c->insecure = in->insecure;
+    c->from_instance = in->from_instance;
+    c->connections = MR_MAX(in->connections, 1u);
+    c->connect_timeout_ns = in->connect_timeout_ns;
+    c->stall_timeout_ns = in->stall_timeout_ns;
+    c->deadline_ns = in->deadline_ns;
+    c->hedge = in->hedge;
+    c->tokens = TOKENS_MAX;
+    c->tokens_ns = mr_now_ns();
+    snprintf(c->ca_file, sizeof c->ca_file, "%s", first_set(in->ca_file, secure_getenv("AWS_CA_BUNDLE"), NULL, ""));
+    snprintf(c->profile, sizeof c->profile, "%s", in->profile ? in->profile : "");
+    rc = configure(c, in, err);
+    if (!rc && c->insecure)
+        mr_log(MR_LOG_WARN, "s3: certificates are not checked (insecure=true): anybody on the way may answer");
+    if (rc)
+        mr_s3_client_close(c);
+    else
+        *out = c;
+    return rc;
+}
