@@ -41,6 +41,8 @@ static const struct {
     {"epoll_pwait2", "epoll_pwait"},
     {"wait", "waitpid"},
     {"wait3", "wait4"},
+    {"sem_timedwait", "sem_wait"},
+    {"sem_clockwait", "sem_wait"},
 };
 
 const struct mr_call_info *mr_call_get(unsigned call)

@@ -529,7 +529,8 @@ enum mr_layer {
     X(send, POSIX, WRITE)                                                                                              \
     X(sendto, POSIX, WRITE)                                                                                            \
     X(sendmsg, POSIX, WRITE)                                                                                           \
-    X(sendmmsg, POSIX, WRITE)
+    X(sendmmsg, POSIX, WRITE)                                                                                          \
+    X(sem_wait, POSIX, WAIT)
 
 enum mr_call {
     MR_CALL_none,

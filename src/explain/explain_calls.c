@@ -92,14 +92,35 @@ static enum mr_stall_cause cause_of_region(unsigned cause)
 
 /* ---- files ---- */
 
+static uint32_t stream_slot(uint32_t file, unsigned fd)
+{
+    return (file * 2654435761u + fd * 40503u) >> 7 & (EXPLAIN_STREAMS - 1);
+}
+
 static struct explain_stream *stream_of(struct explain_lane *l, uint32_t file, unsigned fd)
 {
     if (!l->stream && !(l->stream = calloc(EXPLAIN_STREAMS, sizeof(*l->stream))))
         return NULL;
-    struct explain_stream *s = &l->stream[(file * 2654435761u + fd * 40503u) >> 7 & (EXPLAIN_STREAMS - 1)];
+    struct explain_stream *s = &l->stream[stream_slot(file, fd)];
     if (s->file != file + 1 || s->fd != fd)
         *s = (struct explain_stream){.file = file + 1, .fd = (uint16_t)fd};
     return s;
+}
+
+/* O_DIRECT of x86-64 or aarch64, where the other one's bit says O_DIRECTORY: of a file that is read it says direct,
+ * too, unless it is a part of O_TMPFILE. */
+static bool opens_direct(uint64_t flags, int64_t result)
+{
+    return flags != MR_NO_OFFSET && result >= 0 && flags & (0x4000 | 0x10000) && !(flags & 0x400000);
+}
+
+/* Whether this thread opened what it reads or writes now past the page cache: then no speed makes it a copy. */
+static bool goes_direct(const struct explain_lane *l, uint32_t file, unsigned fd)
+{
+    if (!l->stream)
+        return false;
+    const struct explain_stream *s = &l->stream[stream_slot(file, fd)];
+    return s->file == file + 1 && s->fd == fd && s->direct;
 }
 
 static void follow_read(struct explain_tally *t, struct explain_stream *s, uint64_t offset, uint64_t size)
@@ -170,9 +191,11 @@ static void count_file(const struct explain_job *j, struct explain_worker *w, st
         t->ranks |= 1ull << (l->rank & 63);
     if (kind == MR_EV_OPEN) {
         t->opens += (result >= 0 || result == MR_NO_RESULT) && b->c.call[i] != MR_CALL_fdopen;
-        struct explain_stream *s = l->stream && result >= 0 ? stream_of(l, file, (unsigned)result + 1) : NULL;
+        bool direct = opens_direct(b->c.offset[i], result);
+        struct explain_stream *s =
+            (l->stream || direct) && result >= 0 ? stream_of(l, file, (unsigned)result + 1) : NULL;
         if (s)
-            s->started = 0, s->at = 0;
+            s->started = 0, s->at = 0, s->direct = direct;
     } else if (kind == MR_EV_SEEK && result >= 0) {
         struct explain_stream *s = stream_of(l, file, b->c.fd[i]);
         if (s)
@@ -371,6 +394,8 @@ static int take_call(struct explain_job *j, struct explain_worker *w, struct exp
     int64_t result = b->c.result[i] == MR_NO_RESULT ? 0 : b->c.result[i];
     unsigned fd = file != NO_INDEX ? j->file.item[file].kind : MR_FD_UNKNOWN;
     unsigned wait = mr_explain_wait_class(j, b->c.call[i], fd, end - start, result);
+    if (wait == MR_WAIT_PAGE_CACHE && fd == MR_FD_FILE && goes_direct(l, file, b->c.fd[i]))
+        wait = MR_WAIT_STORAGE;
     bool stores = wait == MR_WAIT_STORAGE || wait == MR_WAIT_PAGE_CACHE || wait == MR_WAIT_METADATA;
     int rc = 0;
     if (file != NO_INDEX && mr_fd_class_stores((enum mr_fd_class)fd))
@@ -383,7 +408,8 @@ static int take_call(struct explain_job *j, struct explain_worker *w, struct exp
         w->file[file].for_checkpoint = true;
     if (stores)
         count_call(j, w, l, wait, file, b, i);
-    if (l->rank != NO_INDEX)
+    bool idle = b->c.call[i] == MR_CALL_sem_wait && !l->makes && !l->consumer; /* a helper without work */
+    if (l->rank != NO_INDEX && !idle)
         rc = list_call(l, wait, start, end);
     if (wait == MR_WAIT_NETWORK && file != NO_INDEX && (l->makes || l->asks) && !l->serves_all)
         count_network(&w->file[file], l, j->call_kind[b->c.call[i]],

@@ -122,6 +122,7 @@ struct explain_wait {
     uint64_t threads;                /* without a loader: CPU time of other threads of the process */
     uint64_t own_delay;              /* of own_cpu: ready to run, and others had the CPUs */
     uint64_t own_cpu;                /* without a loader: on a CPU, or ready to run; UNKNOWN */
+    uint64_t faults;                 /* without a loader: on pages that had to be read */
     uint32_t rank, lane, step, make; /* step: index, NO_INDEX: none; make: of the part that was ready last */
     bool last;                       /* the iterator had no more: not a wait for data */
     bool taken;                      /* without a loader: something that others made, which nobody followed */
@@ -146,6 +147,7 @@ struct explain_stream {
     uint32_t file; /* + 1; 0 free */
     uint16_t fd;
     uint8_t started;
+    uint8_t direct;            /* opened with O_DIRECT */
     uint64_t at;               /* position of the descriptor */
     uint64_t first;            /* where the pass began */
     uint64_t end, start, size; /* of the last read: its end, where it began, how long it was */
@@ -212,6 +214,7 @@ struct explain_rank {
     struct mr_intervals carry[MR_WAIT_CLASS_COUNT]; /* what reaches into the next round */
     struct mr_intervals save;                       /* blocked by a checkpoint */
     struct mr_intervals log;                        /* the consumer's own logs and settings */
+    struct mr_intervals held;                       /* the consumer waits for saves of its rank's other threads */
     uint64_t from, to;                              /* looked at */
     uint64_t train_from;                            /* the first step begins; 0 without steps */
     uint32_t consumer;                              /* lane; NO_INDEX: none */

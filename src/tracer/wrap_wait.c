@@ -6,6 +6,7 @@
 #include "tracer/wrap.h"
 
 #include <poll.h>
+#include <semaphore.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
 #include <sys/socket.h>
@@ -112,3 +113,16 @@ MR_ALIAS(__waitpid, waitpid)
 MR_WRAP(pid_t, wait3, (int *s, int o, void *u), (s, o, u), WAITED_FOR(wait4, -1))
 MR_WRAP(pid_t, wait4, (pid_t p, int *s, int o, void *u), (p, s, o, u), WAITED_FOR(wait4, p))
 MR_WRAP(int, waitid, (idtype_t k, id_t p, siginfo_t *s, int o), (k, p, s, o), WAITED_FOR(waitid, p))
+
+/* Semaphores are what locks, conditions, events and queues of Python wait for, and those of its multiprocessing. Only
+ * long waits are events: a shorter one is for a lock that is in use. */
+#define SEM_LEAST 1000000u /* stamps: 0.2 to 1 ms, by what the clock counts */
+
+static void put_sem(uint64_t t0, uint64_t t1, int r)
+{
+    if (t1 - t0 >= SEM_LEAST)
+        mr_put(t0, t1, CALL(sem_wait), 0, 0, NONE, r == -1 ? -(int64_t)errno : (int64_t)r);
+}
+MR_WRAP(int, sem_wait, (sem_t * s), (s), put_sem(t0, t1, r))
+MR_WRAP(int, sem_timedwait, (sem_t * s, const struct timespec *t), (s, t), put_sem(t0, t1, r))
+MR_WRAP(int, sem_clockwait, (sem_t * s, clockid_t c, const struct timespec *t), (s, c, t), put_sem(t0, t1, r))

@@ -8,7 +8,7 @@ trap 'rm -rf "$dir"' EXIT
 lib=${MILLRACE%/bin/millrace}/lib/libmillrace_trace.so
 [ -e "$lib" ] || { echo "SKIP: no libmillrace_trace.so beside the program"; exit 77; }
 src=$MR_SOURCE_DIR/tests/tracer
-${CC:-cc} -O1 -w -D_GNU_SOURCE -o "$dir/waits" "$src/wait_ways.c" -ldl
+${CC:-cc} -O1 -w -D_GNU_SOURCE -o "$dir/waits" "$src/wait_ways.c" -ldl -lpthread
 
 "$dir/waits" >"$dir/names1" || { echo "FAIL: the probe fails without a tracer"; exit 1; }
 "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- "$dir/waits" >"$dir/names" || { echo "FAIL: the probe fails under the tracer"; exit 1; }

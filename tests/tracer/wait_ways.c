@@ -5,6 +5,8 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -152,6 +154,39 @@ static void children(void)
         (p = child()) > 0 && fn(P_PID, (id_t)p, &info, WEXITED) == 0 && info.si_pid == p);
 }
 
+static void *post_late(void *s)
+{
+    const struct timespec t = {.tv_nsec = 30000000};
+    nanosleep(&t, NULL);
+    sem_post(s);
+    return NULL;
+}
+
+/* Another thread posts after 30 ms. */
+static sem_t *posted_late(void)
+{
+    static sem_t s;
+    pthread_t thread;
+    sem_init(&s, 0, 0);
+    return pthread_create(&thread, NULL, post_late, &s) || pthread_detach(thread) ? NULL : &s;
+}
+
+/* Only long waits are recorded: the last one ends at once. */
+static void semaphores(void)
+{
+    struct timespec soon;
+    sem_t there;
+    clock_gettime(CLOCK_REALTIME, &soon);
+    soon.tv_nsec = 0;
+    soon.tv_sec += 60;
+    TRY(sem_wait, sem_wait, int, (sem_t *), fn(posted_late()) == 0);
+    TRY(sem_wait, sem_timedwait, int, (sem_t *, const struct timespec *), fn(posted_late(), &soon) == 0);
+    TRY(sem_wait, sem_clockwait, int, (sem_t *, clockid_t, const struct timespec *),
+        fn(posted_late(), CLOCK_REALTIME, &soon) == 0);
+    sem_init(&there, 0, 1);
+    failures += sem_wait(&there) != 0;
+}
+
 static int sleeping_child(void)
 {
     const struct timespec t = {.tv_nsec = 300000000};
@@ -185,6 +220,7 @@ int main(int argc, char **argv)
     messages();
     connections();
     children();
+    semaphores();
     for (int i = 0; i < count; i++)
         printf("%s\n", names[i]);
     return failures != 0;

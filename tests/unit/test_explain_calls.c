@@ -115,6 +115,28 @@ static void pipes_are_not_storage_and_fast_reads_are_page_cache(void **state)
     mr_explanation_free(x);
 }
 
+/* O_DIRECT: a read past the page cache is storage at any speed, of the descriptor that was opened so. */
+static void direct_reads_are_storage_at_any_speed(void **state)
+{
+    struct world w;
+    (void)state;
+    open_world(&w, 1);
+    for (unsigned i = 0; i < 3; i++) {
+        struct mr_event e = {.kind = MR_EV_OPEN, .start_ns = i * 10 * MS, .dur_ns = 1000, .fd = 6, .result = 5};
+        e.path_id = w.events->intern(w.events, i == 1 ? "/data/direct" : "/data/cached");
+        e.offset = i == 1 ? 040000 | 0100000 : i == 2 ? 020200000 | 2 : 0; /* O_TMPFILE holds a bit of it */
+        w.events->emit(w.events, &e);
+        e = (struct mr_event){.kind = MR_EV_READ, .start_ns = i * 10 * MS + 2000, .dur_ns = MS, .fd = 6};
+        e.path_id = w.events->intern(w.events, i == 1 ? "/data/direct" : "/data/cached");
+        e.result = 4 * MIB;
+        w.events->emit(w.events, &e);
+    }
+    struct mr_explanation *x = explain(&w, NULL);
+    assert_int_equal(x->wait[MR_WAIT_STORAGE], MS);
+    assert_int_equal(x->wait[MR_WAIT_PAGE_CACHE], 2 * MS);
+    mr_explanation_free(x);
+}
+
 static const struct mr_explain_file *file_of(const struct mr_explanation *x, const char *path)
 {
     for (size_t i = 0; i < x->files; i++)
@@ -360,6 +382,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pipes_are_not_storage_and_fast_reads_are_page_cache),
+        cmocka_unit_test(direct_reads_are_storage_at_any_speed),
         cmocka_unit_test(patterns_are_named_by_stream),
         cmocka_unit_test(storage_that_shares_one_rate_has_it_for_a_limit),
         cmocka_unit_test(the_late_rank_is_the_culprit),
