@@ -19,6 +19,7 @@
 struct saves {
     double n, seconds, bytes, interval;
     double writers; /* ranks that save */
+    bool beside;    /* other threads save: the seconds block nobody */
 };
 
 /* Of the rank that writes most: the others wait for it. */
@@ -32,6 +33,7 @@ static struct saves checkpoints_of(const struct mr_advice *a)
         if (c->is_load)
             continue;
         s.bytes += (double)c->bytes;
+        s.beside |= c->beside;
         s.writers += c->rank != writer; /* they are sorted by rank */
         writer = c->rank;
         if (c->rank != a->x->checkpoint[0].rank)
@@ -141,7 +143,7 @@ bool mr_rule_ck1(struct mr_advice *a, struct mr_draft *d)
         return mr_silent(a, "no checkpoint was saved");
     if (!(s.bytes > 0))
         return mr_silent(a, "how many bytes the checkpoints have is not in the trace");
-    double rate = a->checkpoint_s > 0 ? s.bytes / s.writers / a->checkpoint_s : NAN;
+    double saving = s.beside ? s.seconds : a->checkpoint_s, rate = saving > 0 ? s.bytes / s.writers / saving : NAN;
     if (is_buffered(a))
         return mr_silent(a, "checkpoints go through a burst buffer already");
     double fast = mr_known_or(f->fast_write_bytes_per_s, MR_LOCAL_RATE);
@@ -187,6 +189,8 @@ bool mr_rule_ck2(struct mr_advice *a, struct mr_draft *d)
         return mr_silent(a, "no checkpoint was saved");
     if (is_buffered(a))
         return mr_silent(a, "checkpoints go through a burst buffer already");
+    if (s.beside)
+        return mr_silent(a, "checkpoints are written beside training already");
     if (a->checkpoint_s < CHECKPOINT_SHARE * a->run_s)
         return mr_silent(a, "checkpoints block %s of the time",
                          mr_say_share(a, a->run_s > 0 ? a->checkpoint_s / a->run_s : 0));
@@ -217,7 +221,7 @@ bool mr_rule_ck4(struct mr_advice *a, struct mr_draft *d)
     if (a->checkpoint_s < CHECKPOINT_SHARE * a->run_s)
         return mr_silent(a, "checkpoints block %s of the time", mr_say_share(a, a->checkpoint_s / a->run_s));
     double cost = a->checkpoint_s / s.n, between = fmax(0, s.interval - cost), young, lost;
-    if (between >= cost)
+    if (between >= cost && !s.beside)
         return mr_silent(a, "%s between two saves of %s: one can be written while training goes on (CK1, CK2)",
                          mr_say_s(a, between), mr_say_s(a, cost));
     double best = mr_checkpoint_interval(cost, MTBF_S, &young, &lost);

@@ -182,11 +182,12 @@ struct mr_explain_culprit {
 
 struct mr_explain_checkpoint {
     uint32_t rank;
-    uint64_t start_ns, end_ns;                                 /* blocking */
+    uint64_t start_ns, end_ns;                                 /* blocking, unless `beside` */
     uint64_t write_ns, fsync_ns, drain_start_ns, drain_end_ns; /* MR_TIME_UNKNOWN where there is none */
     uint64_t bytes;
     const char *path, *fs; /* NULL unknown */
     bool is_load, buffered;
+    bool beside; /* by a thread that does not train: training waits for it only where its time says so */
 };
 
 /* A span that the program named (annotations, TimeLogger's snippets): one row per category and name. */

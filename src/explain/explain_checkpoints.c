@@ -14,15 +14,17 @@ static int add_save(struct explain_job *j, const struct explain_span *s)
     struct explain_save *c = MR_VEC_ADD(&j->checkpoint);
     if (!c)
         return -ENOMEM;
-    *c = (struct explain_save){.lane = s->lane,
-                               .file = NO_INDEX,
-                               .c = {.rank = s->rank,
-                                     .start_ns = s->start,
-                                     .end_ns = s->end,
-                                     .drain_start_ns = UNKNOWN,
-                                     .drain_end_ns = UNKNOWN,
-                                     .bytes = s->arg[KEY_BYTES] != UNKNOWN ? s->arg[KEY_BYTES] : 0,
-                                     .is_load = s->role == MR_ROLE_RESTORE}};
+    *c = (struct explain_save){
+        .lane = s->lane,
+        .file = NO_INDEX,
+        .c = {.rank = s->rank,
+              .start_ns = s->start,
+              .end_ns = s->end,
+              .drain_start_ns = UNKNOWN,
+              .drain_end_ns = UNKNOWN,
+              .bytes = s->arg[KEY_BYTES] != UNKNOWN ? s->arg[KEY_BYTES] : 0,
+              .is_load = s->role == MR_ROLE_RESTORE,
+              .beside = !j->run && j->rank[s->rank].consumer != NO_INDEX && j->rank[s->rank].consumer != s->lane}};
     return 0;
 }
 

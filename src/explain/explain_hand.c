@@ -40,6 +40,8 @@
 #define MANY_WAITS 4u       /* H2 */
 #define EVAL_TIMES 8u       /* H4: the usual gap */
 #define EVAL_WAITS 3u
+#define FAULTS_MANY 4u      /* H2 */
+#define PAGES_SHARE 0.2     /* H2: of the time before the forward pass */
 #define FORWARD_TIMES 0.5   /* H5: a backward pass: so long a forward pass takes */
 #define HIDDEN 0.2          /* H5: of the time, asleep */
 #define UNCLEAR 0.1         /* H5: of the time, on a CPU */
@@ -58,6 +60,7 @@ struct train {
     uint64_t start, end, awake, optimizer; /* awake: since the one before; UNKNOWN */
     uint64_t threads;                      /* CPU time of other threads since the one before */
     uint64_t delay;                        /* of it: ready to run, and others had the CPUs */
+    uint64_t faults;                       /* since the one before, on pages that had to be read */
     uint64_t forward;                      /* when the forward pass before it began; UNKNOWN */
     bool steps, device;                    /* of an optimiser; a device may be waited for */
 };
@@ -126,6 +129,7 @@ static int list_train(struct hand *h)
                             .awake = s->arg[KEY_AWAKE],
                             .threads = s->arg[KEY_THREADS] != UNKNOWN ? s->arg[KEY_THREADS] : 0,
                             .delay = s->arg[KEY_DELAY] != UNKNOWN ? s->arg[KEY_DELAY] : 0,
+                            .faults = s->arg[KEY_FAULTS] != UNKNOWN ? s->arg[KEY_FAULTS] : 0,
                             .optimizer = s->arg[KEY_OPTIMIZER],
                             .forward = s->arg[KEY_FORWARD] <= s->start ? s->start - s->arg[KEY_FORWARD] : UNKNOWN,
                             .device = s->arg[KEY_DEVICE] == 1,
@@ -302,6 +306,8 @@ static int read_chunk(struct hand *h, const struct mr_event_batch *b)
                                 id < strings && j->file_of[process][id] ? j->file_of[process][id] - 1 : NO_INDEX, &a);
         else if (call == MR_CALL_region && id < strings)
             counts = judge_span(h, &j->site[process][id], &a);
+        if (counts && j->rank[h->rank].held.n && mr_intervals_has(&j->rank[h->rank].held, a.start))
+            a.kind = KNOWN, a.taken = 0;
         rc = counts ? add_act(h, a) : 0;
     }
     return rc;
@@ -436,6 +442,25 @@ static bool begin_step(struct hand *h, uint64_t at, bool evaluates)
     return b != NULL;
 }
 
+/* H2: pages of mapped files are read without a call. Where nothing else is before the forward pass, the sleep for them
+ * right before it is the wait; all of that time where many pages were read and the sleep is a good part of it, as the
+ * rest puts a batch together. Returns the sleep for pages. */
+static uint64_t fault_phase(struct hand *h, const struct train *t, uint64_t from, uint64_t known)
+{
+    uint64_t len = t->start - from,
+             asleep = t->awake != UNKNOWN ? explain_span_ns(MR_MIN(t->awake + known, len), len) : 0;
+    const struct explain_make m = {.start = from, .end = from + asleep, .cpu_ns = 0, .faults = t->faults};
+    uint64_t slept = t->faults ? (uint64_t)mr_explain_fault_ns(&m) : 0;
+    if (slept < LONG_CALLS || h->phase.n || t->forward == UNKNOWN || t->forward <= from)
+        return slept;
+    bool all = t->faults >= FAULTS_MANY && (double)slept >= PAGES_SHARE * (double)(t->forward - from);
+    struct phase *p = MR_VEC_ADD(&h->phase);
+    if (p)
+        *p = (struct phase){
+            .start = all ? from : t->forward - MR_MIN(slept, t->forward - from), .end = t->forward, .strong = true};
+    return slept;
+}
+
 /* H5: what a gap leaves open. */
 static void doubt_gap(struct hand *h, size_t i, uint64_t from, uint64_t known, bool usual)
 {
@@ -499,6 +524,7 @@ static int do_gap(struct hand *h, size_t i, uint64_t from)
     bool inside = i && t->steps && !t[-1].steps; /* between a backward pass and its optimiser */
     if (find_phases(h, from, t->start, &known))
         return -ENOMEM;
+    known += fault_phase(h, t, from, known);
     bool unusual = len > EVAL_TIMES * h->usual, parted = part_phases(h, from, t);
     bool evaluates = i && unusual && h->phase.n >= EVAL_WAITS && !parted;
     if (h->phase.n >= MANY_WAITS && !evaluates && !parted)
@@ -522,6 +548,7 @@ static int do_gap(struct hand *h, size_t i, uint64_t from)
             w->own_delay = (uint64_t)((double)t->delay * (double)wait / (double)len);
         if (len)
             w->threads = (uint64_t)((double)t->threads * (double)wait / (double)len);
+        w->faults = all ? (uint64_t)((double)t->faults * (double)wait / (double)all + 0.5) : 0;
         bool begins = (!k && !inside) || p->evaluates || (k && p[-1].evaluates);
         if (begins && !begin_step(h, p->start, p->evaluates))
             return -ENOMEM;
@@ -607,6 +634,7 @@ static int make_batches(struct hand *h)
                                    .cpu_ns = w->own_cpu,
                                    .threads_ns = w->threads,
                                    .delay_ns = w->own_cpu != UNKNOWN ? w->own_delay : 0,
+                                   .faults = w->faults,
                                    .worker = NO_INDEX,
                                    .lane = h->lane};
     }

@@ -7,7 +7,9 @@
  *  L3. Calls on such files, one after the other with nothing of the loop between them, are one span of logging: what
  *      lies between them formats or parses.
  *  L4. What is written within half a second behind a save into memory (torch.save to a BytesIO, as Lightning does) is
- *      that checkpoint: its span is lengthened. */
+ *      that checkpoint: its span is lengthened.
+ *  L5. A sleep of the thread (a handover, a semaphore, a child) that ends when a save of another thread or process of
+ *      the rank does, and had it beside it for half of its time or more, waited for that save: checkpoint, no data. */
 #include "base/common.h"
 #include "explain/explain_internal.h"
 
@@ -20,6 +22,8 @@
 #define SETTINGS_MOST 65536u  /* L2: bytes per open */
 #define WRITTEN_NS 500000000u /* L4 */
 #define OPENS_LEAST 3u        /* L2 */
+#define SLEPT_LEAST 1000000u  /* L5: ns */
+#define ENDED_NS 20000000u    /* L5: from the end of the save to that of the sleep */
 
 struct log_call {
     uint64_t start, end;
@@ -37,7 +41,8 @@ struct logs {
     uint64_t from, to, skip_from, skip_to, steps;
     struct explain_span *saved; /* L4: the last save into memory, with no span of the loop behind it; NULL: none */
     MR_VEC(struct log_call) call;
-    struct log_use *use; /* by file */
+    struct log_use *use;        /* by file */
+    struct mr_intervals asleep; /* L5: in calls that wait for another thread or a child */
 };
 
 /* Spans of the thread in which calls are somebody else's business. */
@@ -132,22 +137,38 @@ static int note_call(struct logs *l, const struct mr_event_batch *b, uint32_t i,
     return c || l->call.n == CALLS_MOST ? 0 : -ENOMEM;
 }
 
+static int note_sleep(struct logs *l, const struct mr_event_batch *b, uint32_t i)
+{
+    uint64_t start = b->c.start_ns[i], end = b->c.end_ns[i];
+    if (l->j->call_kind[b->c.call[i]] != MR_EV_WAIT || end - start < SLEPT_LEAST || start < l->from ||
+        start > l->to + WRITTEN_NS || lies_apart(l, start))
+        return 0;
+    return mr_intervals_add(&l->asleep, start, end);
+}
+
+/* One call of the system. */
+static int read_call(struct logs *l, const struct mr_event_batch *b, uint32_t i)
+{
+    size_t process = l->j->lane[l->lane].process;
+    const uint32_t *file_of = l->j->file_of[process];
+    uint32_t id = b->c.file[i];
+    if (b->c.call[i] <= MR_CALL_metadata || id >= l->j->t->process[process].strings)
+        return 0;
+    return file_of[id] ? note_call(l, b, i, file_of[id] - 1) : note_sleep(l, b, i);
+}
+
 static int read_calls(struct logs *l, struct mr_error *err)
 {
     struct explain_job *j = l->j;
     const struct explain_lane *lane = &j->lane[l->lane];
-    const uint32_t *file_of = j->file_of[lane->process];
-    uint32_t strings = j->t->process[lane->process].strings;
     for (size_t c = lane->chunk; c < lane->chunk + lane->chunks; c++) {
         struct mr_event_batch *b = &j->worker[0].batch;
         if (!j->t->chunk[c].count || j->t->chunk[c].first_ns > l->to + WRITTEN_NS || j->t->chunk[c].last_ns < l->from)
             continue;
         int rc = mr_trace_read(j->t, c, MR_WANT_TIME | MR_WANT_CALL | MR_WANT_FILE | MR_WANT_RESULT, b, err);
-        for (uint32_t i = 0; i < b->count && !rc; i++) {
-            uint32_t id = b->c.file[i];
-            if (b->c.call[i] > MR_CALL_metadata && id < strings && file_of[id] && note_call(l, b, i, file_of[id] - 1))
+        for (uint32_t i = 0; i < b->count && !rc; i++)
+            if (read_call(l, b, i))
                 rc = mr_error_set(err, -ENOMEM, "cannot explain the trace");
-        }
         if (rc)
             return rc;
     }
@@ -214,6 +235,62 @@ static int paint_logs(struct logs *l, struct mr_intervals *out)
     return 0;
 }
 
+/* ---- L5 ---- */
+
+/* Saves of the rank's other threads; parts of one are joined. */
+static int list_saves(const struct logs *l, struct mr_intervals *out)
+{
+    const struct explain_span *before = NULL;
+    int rc = 0;
+    for (uint32_t i = l->r->span; i < l->r->span + l->r->spans && !rc; i++) {
+        const struct explain_span *s = &l->j->span.item[i];
+        if (s->lane == l->lane || s->role != MR_ROLE_SAVE)
+            continue;
+        bool joins = before && before->lane == s->lane && mr_explain_same_save(l->j, before, s);
+        rc = mr_intervals_add(out, joins ? before->start : s->start, s->end);
+        before = s;
+    }
+    mr_intervals_normalise(out);
+    return rc;
+}
+
+static int add_handovers(struct logs *l)
+{
+    int rc = 0;
+    for (uint32_t i = l->r->span; i < l->r->span + l->r->spans && !rc; i++) {
+        const struct explain_span *s = &l->j->span.item[i];
+        if (s->lane == l->lane && s->role == MR_ROLE_HANDOVER && s->end - s->start >= SLEPT_LEAST &&
+            s->start >= l->from)
+            rc = mr_intervals_add(&l->asleep, s->start, s->end);
+    }
+    mr_intervals_normalise(&l->asleep);
+    return rc;
+}
+
+static bool waits_for_save(const struct mr_interval *sleep, const struct mr_intervals *saves)
+{
+    uint64_t beside = 0;
+    bool ends = false;
+    for (size_t i = 0; i < saves->n && saves->item[i].start < sleep->end; i++) {
+        const struct mr_interval *s = &saves->item[i];
+        beside += explain_span_ns(MR_MAX(s->start, sleep->start), MR_MIN(s->end, sleep->end));
+        ends |= s->end > sleep->start && s->end <= sleep->end && sleep->end - s->end <= ENDED_NS;
+    }
+    return ends && 2 * beside >= sleep->end - sleep->start;
+}
+
+static int find_held(struct logs *l, struct mr_intervals *out)
+{
+    struct mr_intervals saves = {0};
+    int rc = list_saves(l, &saves);
+    rc = rc || !saves.n ? rc : add_handovers(l);
+    for (size_t i = 0; i < l->asleep.n && saves.n && !rc; i++)
+        if (waits_for_save(&l->asleep.item[i], &saves))
+            rc = mr_intervals_add(out, l->asleep.item[i].start, l->asleep.item[i].end);
+    mr_intervals_done(&saves);
+    return rc;
+}
+
 static int rank_logs(struct explain_job *j, uint32_t rank, struct mr_error *err)
 {
     struct explain_rank *r = &j->rank[rank];
@@ -225,8 +302,9 @@ static int rank_logs(struct explain_job *j, uint32_t rank, struct mr_error *err)
     int rc = l.use ? read_calls(&l, err) : mr_error_set(err, -ENOMEM, "cannot explain the trace");
     for (uint32_t f = 0; f < j->file.n && !rc; f++)
         j->file.item[f].log |= is_log(&l, f);
-    if (!rc && paint_logs(&l, &r->log))
+    if (!rc && (paint_logs(&l, &r->log) || find_held(&l, &r->held)))
         rc = mr_error_set(err, -ENOMEM, "cannot explain the trace");
+    mr_intervals_done(&l.asleep);
     free(l.call.item);
     free(l.use);
     return rc;

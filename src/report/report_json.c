@@ -360,8 +360,8 @@ static void put_checkpoints(struct mr_out *o, const struct mr_explanation *x)
     mr_out_text(o, "\"checkpoints\":[");
     for (size_t i = 0; i < x->checkpoints; i++) {
         const struct mr_explain_checkpoint *c = &x->checkpoint[i];
-        mr_out_format(o, "%s\n{\"rank\":%d,\"load\":%s", i ? "," : "", x->rank[c->rank].rank,
-                      c->is_load ? "true" : "false");
+        mr_out_format(o, "%s\n{\"rank\":%d,\"load\":%s,\"beside_training\":%s", i ? "," : "", x->rank[c->rank].rank,
+                      c->is_load ? "true" : "false", c->beside ? "true" : "false");
         member_ns(o, "start", c->start_ns, false);
         member_ns(o, "end", c->end_ns, false);
         member_ns(o, "write", c->write_ns, false);

@@ -4,6 +4,7 @@
  * test-label: concurrent */
 #include "advise/advise.h"
 #include "base/common.h"
+#include "event/calls.h"
 #include "event/mrt_sink.h"
 #include "explain/explain.h"
 
@@ -28,6 +29,7 @@ struct world {
     char path[32];
     uint64_t now, slept, since; /* slept: in this gap, of tid 0; since: when it began */
     uint64_t forward;           /* when the forward pass began; 0: nobody told */
+    uint64_t faults;            /* in this gap, on pages that had to be read */
     bool device;
     bool mute; /* train spans say nothing */
 };
@@ -98,15 +100,22 @@ static void region(struct world *w, const char *category, const char *name, uint
 
 static void train(struct world *w, const char *name, uint64_t ns, int64_t optimizer)
 {
-    const struct mr_mrt_arg arg[] = {
-        {.key = mr_mrt_sink_key(w->sink, "optimizer"), .value = optimizer},
-        {.key = mr_mrt_sink_key(w->sink, "awake_ns"), .value = (int64_t)(w->now - w->since - w->slept)},
-        {.key = mr_mrt_sink_key(w->sink, "forward_ns"), .value = (int64_t)(w->now - w->forward)},
-        {.key = mr_mrt_sink_key(w->sink, "device"), .value = 1}};
-    bool steps = optimizer >= 0, told = w->since != NOBODY && !w->mute;
-    unsigned more = !told ? 0 : !w->forward ? 1 : w->device ? 3 : 2;
-    put_span(w, 0, "train", name, w->now, w->now + ns, steps ? arg : arg + 1, more + steps);
-    w->forward = 0;
+    struct mr_mrt_arg arg[5];
+    unsigned n = 0;
+    bool told = w->since != NOBODY && !w->mute;
+    if (optimizer >= 0)
+        arg[n++] = (struct mr_mrt_arg){mr_mrt_sink_key(w->sink, "optimizer"), optimizer, false};
+    if (told)
+        arg[n++] =
+            (struct mr_mrt_arg){mr_mrt_sink_key(w->sink, "awake_ns"), (int64_t)(w->now - w->since - w->slept), false};
+    if (told && w->forward)
+        arg[n++] = (struct mr_mrt_arg){mr_mrt_sink_key(w->sink, "forward_ns"), (int64_t)(w->now - w->forward), false};
+    if (told && w->forward && w->device)
+        arg[n++] = (struct mr_mrt_arg){mr_mrt_sink_key(w->sink, "device"), 1, false};
+    if (told && w->faults)
+        arg[n++] = (struct mr_mrt_arg){mr_mrt_sink_key(w->sink, "major_faults"), (int64_t)w->faults, false};
+    put_span(w, 0, "train", name, w->now, w->now + ns, arg, n);
+    w->forward = w->faults = 0;
     w->now += ns;
     w->since = w->now;
     w->slept = 0;
@@ -305,6 +314,71 @@ static void what_lies_before_the_forward_pass_is_decoding(void **state)
             assert_stall(x, (STEPS - 1) * 40 * MS + (STEPS - 1) * MS / 50);
             assert_string_equal(x->finding[0].id, "PF1");
         }
+        mr_explanation_free(x);
+    }
+}
+
+/* H2: a mapped file is read by page faults, in no call: with the faults counted the sleep before the forward pass is a
+ * wait for storage; without them it is unknown what it was. */
+static void pages_of_mapped_files_are_waits_for_storage(void **state)
+{
+    (void)state;
+    for (unsigned counted = 0; counted < 2; counted++) {
+        struct world w;
+        open_world(&w);
+        for (unsigned i = 0; i < STEPS; i++) {
+            compute(&w, 5 * MS);
+            sleep_unseen(&w, 35 * MS);
+            w.faults = counted ? 100 : 0;
+            w.forward = w.now;
+            compute(&w, 20 * MS);
+            backward(&w, 20 * MS);
+            step(&w);
+        }
+        struct mr_explanation *x = explain(&w);
+        assert_int_equal(x->verdict.verdict, counted ? MR_VERDICT_INPUT : MR_VERDICT_INCOMPLETE);
+        assert_int_equal(x->trust.blind, counted ? MR_BLIND_NOT : MR_BLIND_ASLEEP);
+        if (counted) {
+            assert_int_equal(x->steps, STEPS);
+            assert_stall(x, (STEPS - 1) * 40 * MS);
+            assert_int_equal(x->verdict.cause, MR_STALL_STORAGE);
+            assert_true(part(x, MR_STALL_STORAGE) > 0.86 && part(x, MR_STALL_DECODE) > 0.11);
+        }
+        mr_explanation_free(x);
+    }
+}
+
+/* L5: a thread of the program saves, and the one that trains waits until it has, in a future or a semaphore: no data. A
+ * sleep beside a save that goes on behind it is for something else. */
+static void waiting_for_an_own_save_is_a_checkpoint(void **state)
+{
+    (void)state;
+    for (unsigned way = 0; way < 3; way++) {
+        struct world w;
+        open_world(&w);
+        for (unsigned i = 0; i < STEPS; i++) {
+            compute(&w, 10 * MS);
+            w.forward = w.now;
+            backward(&w, 20 * MS);
+            step(&w);
+            if (i % 10 != 5)
+                continue;
+            put_span(&w, 1, "checkpoint", "torch.save", w.now - 10 * MS, w.now + (way ? 100 : 130) * MS, NULL, 0);
+            put_call(&w, 1, MR_EV_WRITE, "/out/c.pt", w.now, w.now + 90 * MS, 1 << 20);
+            if (way < 2) {
+                region(&w, "queue", "Future.result", 101 * MS, true);
+                continue;
+            }
+            w.events->emit(w.events,
+                           &(struct mr_event){
+                               .kind = MR_EV_WAIT, .call = MR_CALL_sem_wait, .start_ns = w.now, .dur_ns = 101 * MS});
+            sleep_unseen(&w, 101 * MS);
+        }
+        struct mr_explanation *x = explain(&w);
+        assert_int_equal(x->checkpoints, 4);
+        assert_true(x->checkpoint[0].beside);
+        assert_int_equal(x->ns[MR_TIME_CHECKPOINT], way ? 4 * 101 * MS : 0);
+        assert_int_equal(x->ns[MR_TIME_STALL], way ? 0 : 4 * 101 * MS);
         mr_explanation_free(x);
     }
 }
@@ -708,6 +782,8 @@ int main(void)
         cmocka_unit_test(many_reads_and_what_lies_between_are_one_wait),
         cmocka_unit_test(decoding_that_no_span_tells_is_incomplete),
         cmocka_unit_test(what_lies_before_the_forward_pass_is_decoding),
+        cmocka_unit_test(pages_of_mapped_files_are_waits_for_storage),
+        cmocka_unit_test(waiting_for_an_own_save_is_a_checkpoint),
         cmocka_unit_test(tensors_loaded_at_every_step_are_data),
         cmocka_unit_test(evaluation_has_steps_of_its_own),
         cmocka_unit_test(evaluation_is_known_by_calls_of_the_model),
