@@ -2,8 +2,8 @@
 
 direct: reads past the page cache in the loop. numpy: numpy.load of files that are not in memory. decode: pictures, decoded in the loop. imap, map, threads,
 processes, completed, queue, loop: batches from multiprocessing.Pool, concurrent.futures, a queue between processes, asyncio. thread: a thread of the program's
-own and queue.Queue. memory: everything is there. accumulate, two: direct, with four passes for a step of the optimiser, with two optimisers. hidden: a thread
-and a Condition that nobody sees. bare: decoding that no span tells of.
+own and queue.Queue. simple, hidden, join: the same with a SimpleQueue, a Condition, a thread for each batch. sleep: the same, asked every millisecond, which nobody
+sees. memory: everything is there. accumulate, two: direct, with four passes for a step of the optimiser, with two optimisers. bare: decoding that no span tells of.
 
 Computing is a pass that sleeps in its backward part, as one does whose work is done by a device; `memory` computes for real. The last line is JSON: seconds
 waited, batches."""
@@ -129,6 +129,28 @@ class Hidden:
             return self.items.pop(0)
 
 
+class Joined:
+    """A thread for each batch, begun one batch ahead."""
+
+    def __init__(self):
+        self.begin(0)
+
+    def begin(self, i):
+        self.thread = threading.Thread(target=work, args=(i,))
+        self.thread.start()
+
+    def take(self, i):
+        self.thread.join()
+        self.begin(i + 1)
+        return i
+
+
+def poll(q):
+    while q.empty():
+        time.sleep(0.001)
+    return q.get()
+
+
 def sources():
     """A function that waits for the next batch."""
     if WAY == "imap":
@@ -152,6 +174,12 @@ def sources():
         q = queue.Queue()
         threading.Thread(target=put_all, args=(q,), daemon=True).start()
         return lambda i: q.get()
+    if WAY in ("simple", "sleep"):
+        q = queue.SimpleQueue()
+        threading.Thread(target=put_all, args=(q,), daemon=True).start()
+        return lambda i: q.get() if WAY == "simple" else poll(q)
+    if WAY == "join":
+        return Joined().take
     if WAY == "loop":
         loop = asyncio.new_event_loop()
         pool = concurrent.futures.ThreadPoolExecutor(2)

@@ -21,7 +21,8 @@ CASES = [
     ("decode", 30, 0, 0.02, "input-bound", {"decode"}, ("PF1",), 0),
     ("imap", 30, 0.06, 0.01, "input-bound", {"decode"}, CPU, 2),
     ("memory", 30, 0, 0.02, "healthy", None, None, None),
-    ("hidden", 30, 0.06, 0.01, "incomplete", None, None, None),
+    ("hidden", 30, 0.06, 0.01, "input-bound", {"decode", "unknown"}, None, None),
+    ("sleep", 30, 0.06, 0.01, "incomplete", None, None, None),
 ]
 MORE = [
     ("numpy", 30, 0, 0.02, "input-bound", {"storage", "page_cache"}, ("PF1",), 0),  # how much comes at memory speed is the disk's business
@@ -31,8 +32,10 @@ MORE = [
     ("map", 30, 0.02, 0.01, "input-bound", {"decode", "not_started"}, CPU + ("PF1",), 2),
     ("processes", 30, 0.06, 0.01, "input-bound", {"decode"}, CPU, 2),
     ("completed", 30, 0.02, 0.01, "input-bound", {"decode", "not_started"}, CPU + ("PF1",), 2),
-    ("queue", 30, 0.06, 0.01, "input-bound", {"unknown"}, None, None),
-    ("thread", 30, 0.06, 0.01, "input-bound", {"unknown"}, None, None),
+    ("queue", 30, 0.06, 0.01, "input-bound", {"decode"}, None, 1),
+    ("thread", 30, 0.06, 0.01, "input-bound", {"decode"}, None, 1),
+    ("simple", 30, 0.06, 0.01, "input-bound", {"decode", "unknown"}, None, None),
+    ("join", 30, 0.06, 0.01, "input-bound", {"decode", "unknown"}, None, None),
     ("accumulate", 32, 0, 0.02, "input-bound", {"storage"}, ("PF1",), 0),
     ("two", 30, 0, 0.02, "input-bound", {"storage"}, ("PF1",), 0),
     ("imap", 30, 0.002, 0.05, "healthy", None, None, 2),

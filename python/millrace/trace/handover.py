@@ -3,7 +3,8 @@ others, and what pools did for it.
 
 Train spans (`backward`, `optimizer.step`) carry `awake_ns`: since the thread's last one, how long it was on a CPU or
 ready to run. What is left of that time it slept; in which call the trace knows, or it was a wait that nobody sees. In
-a process that uses a DataLoader, whose waits tell more, they say nothing.
+a process that uses a DataLoader, whose waits tell more, they say nothing. `major_faults` counts the pages of mapped
+files for which the thread slept.
 
 They also carry `forward_ns`: how long before the span the thread first called a module that has parameters, since its
 last one. What a loop computes between reading and that is its data's, what follows is the model's. For that
@@ -18,7 +19,8 @@ processes. Only a thread that trains tells of them, and not inside a wait of PyT
 libraries use the same classes. Before its first step a thread remembers the last one, which is the wait for its first
 batch.
 
-Tasks are what a pool's worker was given to do, with its CPU time: they say what a handover waited for.
+Tasks are what a pool's worker was given to do, with its CPU time: they say what a handover waited for. What a thread
+or process does between two puts into a queue of batches is a task, too.
 """
 
 import functools
@@ -31,6 +33,7 @@ from time import perf_counter_ns, process_time_ns, thread_time_ns
 from . import _trace, accelerator, cpu, now, span
 
 _delay = getattr(_trace, "cpu_delay", int)
+_faults = getattr(_trace, "major_faults", int)
 # since: when this thread's last train span ended; forward: when it called a module, 0 not yet; first: its last
 # handover before
 _here = threading.local()
@@ -126,6 +129,8 @@ def train_begins():
         said["delay_ns"] = max(_delay() - since[2], 0)
         busy += said["delay_ns"]
         said["threads_ns"] = max(process_time_ns() - since[3] - (thread_time_ns() - since[1]), 0)
+        if _faults() > since[4]:
+            said["major_faults"] = _faults() - since[4]
     return begin, dict(said, awake_ns=min(busy, wall))
 
 
@@ -141,7 +146,7 @@ def train_ends(label, begin, said, optimizer=None):
         _here.since = ()
     else:
         _here.idle = accelerator.begin()
-        _here.since = perf_counter_ns(), thread_time_ns(), _delay(), process_time_ns()
+        _here.since = perf_counter_ns(), thread_time_ns(), _delay(), process_time_ns(), _faults()
 
 
 def _number(optimizer):
@@ -216,6 +221,75 @@ def queues(module, put):
     """multiprocessing.queues"""
     for name in ("Queue", "SimpleQueue"):
         _take(put, getattr(module, name, None), "get", "multiprocessing.%s.get" % name)
+    _give(put, getattr(module, "Queue", None))
+
+
+# ---- producers: who puts into a queue made what it puts ----
+
+
+def _trains():
+    """A thread that takes batches: it has trained, or is the program's first."""
+    return hasattr(_here, "since") or threading.current_thread() is threading.main_thread() and not _is_child()
+
+
+def _is_child():
+    parent = getattr(sys.modules.get("multiprocessing.process"), "parent_process", None)
+    return parent is not None and parent() is not None
+
+
+def _produces(queue):
+    """Whether this thread makes what a thread that trains takes from the queue. What another process takes is not
+    known: a child that puts into a queue is taken for a producer."""
+    if _Watch.loader_used or getattr(loader, "args", None) is not None or _trains():
+        return False
+    return getattr(queue, "_millrace_taken", False) or _is_child()
+
+
+def _giving(original):
+    """put(): since the thread's last one it made what it puts now: a task."""
+
+    def traced(self, *args, **kwargs):
+        begin = now() if _produces(self) else 0
+        if not begin:
+            return original(self, *args, **kwargs)
+        made = _here.__dict__.pop("made", None)
+        if made is not None and made[0]:
+            span("pool", "task", made[0], cpu.end(made[1], {}), begin)
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            _here.made = now(), cpu.begin()
+
+    return functools.update_wrapper(traced, original)
+
+
+def _give(put, owner):
+    original = getattr(owner, "__dict__", {}).get("put")
+    if callable(original):
+        put(owner, "put", _giving(original))
+
+
+def thread_queues(module, put):
+    """queue: every get is a span; a queue from which a thread takes batches is remembered."""
+    owner = getattr(module, "Queue", None)
+    original = getattr(owner, "__dict__", {}).get("get")
+    if not callable(original):
+        return
+
+    @functools.wraps(original)
+    def get(self, *args, **kwargs):
+        begin = now()
+        if not begin:
+            return original(self, *args, **kwargs)
+        if _trains():
+            self._millrace_taken = True
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            span("queue", "Queue.get", begin, None)
+
+    put(owner, "get", get)
+    _give(put, owner)
 
 
 # ---- pools ----

@@ -409,7 +409,7 @@ PATCHES = {
     "os": _all(
         _saves("fsync", "fdatasync", "sync"), _behind_save("rename", "replace")
     ),  # who syncs makes a checkpoint durable
-    "queue": _methods("Queue", "queue", ("get",)),  # a loop that gets its batches from a thread of its own
+    "queue": _handover("thread_queues"),  # a loop that gets its batches from a thread of its own
     "concurrent.futures._base": _handover("futures"),
     "concurrent.futures.thread": _handover("thread_executor"),
     "concurrent.futures.process": _handover("process_executor"),
