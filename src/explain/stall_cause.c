@@ -5,7 +5,8 @@
  *        |---- before its start -----|------- its own -----|- tail --|      wait of the consumer
  *   ====== earlier batch =====|      |==== reads, decodes =|                the worker that made it
  *
- *   tail              the batch was ready: passing it on (queue), unless the worker is the limit (stall_match.c)
+ *   tail              the batch was ready: passing it on (queue), unless the worker is the limit (stall_match.c), or has
+ *                     no CPU: then the thread that passes it on has none
  *   its own           what the worker's calls and spans say; in none of them: on a CPU (decode) or off it (worker)
  *   before its start  the worker was busy with earlier batches: by what it did then; idle before anybody asked for b:
  *                     not started; asked for and not begun: worker
@@ -185,6 +186,22 @@ static void shift(struct blame *b, uint64_t unasked)
     b->cause[MR_STALL_NOT_STARTED] += moved;
 }
 
+/* Of [from, to): the share in which the worker, at its next batches by then, was ready to run and had no CPU. The thread
+ * of its process that passes batches on had none either; and where that is most of the time, it waited for the worker's
+ * turns on a CPU to end, too (Python's lock). */
+static double crowded(const struct explain_job *j, uint32_t make, uint64_t from, uint64_t to)
+{
+    const struct explain_lane *l = &j->lane[j->make.item[make].lane];
+    double delay = 0;
+    for (uint32_t k = make; k < l->make + l->makes && j->make.item[k].start < to; k++) {
+        const struct explain_make *m = &j->make.item[k];
+        uint64_t inside = explain_span_ns(MR_MAX(m->start, from), MR_MIN(m->end, to)), len = m->end - m->start;
+        if (inside)
+            delay += (double)inside * (2 * m->delay_ns >= len ? 1 : (double)m->delay_ns / (double)len);
+    }
+    return to > from ? delay / (double)(to - from) : 0;
+}
+
 /* A wait whose batch another thread made. Called while `b` holds what asks told: the busy parts. */
 static void blame_worker(const struct explain_job *j, const uint32_t *of_make, const struct explain_wait *w,
                          struct blame *b)
@@ -211,7 +228,10 @@ static void blame_worker(const struct explain_job *j, const uint32_t *of_make, c
         b->cause[MR_STALL_NOT_STARTED] += unasked;
         b->cause[MR_STALL_WORKER] += idle - busy_before - unasked;
     }
-    b->cause[MR_STALL_QUEUE] += explain_span_ns(b->early, explain_span_ns(ready, w->end));
+    uint64_t tail = explain_span_ns(b->early, explain_span_ns(ready, w->end));
+    uint64_t delay = m->own ? 0 : (uint64_t)(crowded(j, w->make, ready, w->end) * (double)tail);
+    b->cause[MR_STALL_CPU] += delay;
+    b->cause[MR_STALL_QUEUE] += tail - delay;
 }
 
 /* ---- from sums ---- */

@@ -629,6 +629,33 @@ static void waiting_for_a_cpu_is_a_cause_of_its_own(void **state)
     }
 }
 
+/* A batch that is ready and does not come, while the worker is at the next one: passing it on; without a CPU for the
+ * worker there is none for the thread that passes it on either. */
+static void batches_that_no_cpu_passes_on_wait_for_one(void **state)
+{
+    (void)state;
+    for (unsigned waits = 0; waits < 2; waits++) {
+        struct world w;
+        open_world(&w, 1, 2);
+        uint32_t delay = mr_mrt_sink_key(w.sink, "delay_ns");
+        uint64_t t = 10 * MS;
+        for (uint64_t b = 0; b < STEPS; b++, t += 500 * MS) {
+            const struct mr_mrt_arg arg[] = {{.key = w.key_batch, .value = (int64_t)b},
+                                             {.key = w.key_epoch, .value = 0},
+                                             {.key = w.key_worker, .value = 0},
+                                             {.key = w.key_cpu, .value = (waits ? 100 : 490) * MS},
+                                             {.key = delay, .value = 390 * MS}};
+            span(&w, w.fetch, 1, t, t + 495 * MS, arg, waits ? 5 : 4);
+            put_wait(&w, b, t + 600 * MS, t + 900 * MS);
+        }
+        struct mr_explanation *x = explain(&w);
+        check_sums(x);
+        assert_int_equal(x->verdict.cause, waits ? MR_STALL_CPU : MR_STALL_QUEUE);
+        assert_true(part(x, waits ? MR_STALL_CPU : MR_STALL_QUEUE) > 0.85);
+        mr_explanation_free(x);
+    }
+}
+
 /* A worker that is off the CPU because pages of a mapped file come from a disk: storage, as far as the number of pages
  * accounts for it; a few pages beside a long sleep do not. */
 static void pages_of_mapped_files_are_storage(void **state)
@@ -738,6 +765,7 @@ int main(void)
         cmocka_unit_test(waiting_for_a_server_is_network),
         cmocka_unit_test(helpers_are_followed_while_the_worker_sleeps),
         cmocka_unit_test(waiting_for_a_cpu_is_a_cause_of_its_own),
+        cmocka_unit_test(batches_that_no_cpu_passes_on_wait_for_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
