@@ -51,6 +51,7 @@ static void lanes_done(struct explain_job *j)
         mr_intervals_done(&j->rank[r].save);
         mr_intervals_done(&j->rank[r].log);
         mr_intervals_done(&j->rank[r].held);
+        mr_intervals_done(&j->rank[r].state);
         for (unsigned c = 0; c < MR_WAIT_CLASS_COUNT; c++)
             mr_intervals_done(&j->rank[r].carry[c]);
     }

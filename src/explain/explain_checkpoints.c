@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define HAND_NS 20000000u      /* between a save and what is written by hand beside it */
 #define SAVE_GAP_NS 500000000u /* between two parts of a checkpoint: more is other work of the program */
 
 static int add_save(struct explain_job *j, const struct explain_span *s)
@@ -61,6 +62,29 @@ static bool joins_save(struct explain_job *j, const struct explain_span *s, cons
     return true;
 }
 
+/* Checkpoints that the training thread writes by hand. */
+static int add_states(struct explain_job *j)
+{
+    int rc = 0;
+    for (uint32_t r = 0; r < j->ranks && !rc; r++)
+        for (size_t i = 0; i < j->rank[r].state.n && !rc; i++) {
+            struct explain_span s = {.start = j->rank[r].state.item[i].start,
+                                     .end = j->rank[r].state.item[i].end,
+                                     .lane = j->rank[r].consumer,
+                                     .rank = r,
+                                     .role = MR_ROLE_SAVE};
+            s.arg[KEY_BYTES] = UNKNOWN;
+            rc = s.lane != NO_INDEX && s.start >= j->rank[r].from && s.start < j->rank[r].to ? add_save(j, &s) : 0;
+        }
+    return rc;
+}
+
+/* What is written by hand right behind a save, or before it, is a part of it. */
+static bool is_part(const struct explain_save *last, const struct explain_save *s)
+{
+    return !last->c.is_load && !s->c.is_load && s->c.start_ns < last->c.end_ns + HAND_NS;
+}
+
 /* A save inside a save is a part of it. */
 int mr_explain_find_checkpoints(struct explain_job *j)
 {
@@ -74,12 +98,17 @@ int mr_explain_find_checkpoints(struct explain_job *j)
             before = before && before->lane == s->lane && before->end > s->end ? before : s;
         }
     }
+    size_t told = j->checkpoint.n;
+    rc = rc ? rc : add_states(j);
+    bool by_hand = j->checkpoint.n > told;
     if (j->checkpoint.n)
         qsort(j->checkpoint.item, j->checkpoint.n, sizeof(*j->checkpoint.item), by_lane);
     size_t n = 0;
     for (size_t i = 0; i < j->checkpoint.n; i++) {
-        const struct explain_save *last = n ? &j->checkpoint.item[n - 1] : NULL, *s = &j->checkpoint.item[i];
-        if (!last || s->lane == NO_INDEX || last->lane != s->lane || s->c.start_ns >= last->c.end_ns)
+        struct explain_save *last = n ? &j->checkpoint.item[n - 1] : NULL, *s = &j->checkpoint.item[i];
+        if (by_hand && last && last->lane == s->lane && s->lane != NO_INDEX && is_part(last, s))
+            last->c.end_ns = MR_MAX(last->c.end_ns, s->c.end_ns);
+        else if (!last || s->lane == NO_INDEX || last->lane != s->lane || s->c.start_ns >= last->c.end_ns)
             j->checkpoint.item[n++] = *s;
     }
     j->checkpoint.n = n;

@@ -235,7 +235,7 @@ static bool judge_call(const struct explain_job *j, const struct mr_event_batch 
     if (wait == MR_WAIT_CLASS_COUNT)
         return false;
     a->kind = KNOWN;
-    if (f && (f->code || f->log || f->saved || f->kind == MR_FD_TTY))
+    if (f && (f->code || f->log || f->saved || f->state || f->kind == MR_FD_TTY))
         return true;
     if (wait == MR_WAIT_METADATA)
         a->kind = WEAK;
@@ -589,12 +589,61 @@ static bool has_data(const struct hand *h)
     return 4 * acts >= steps;
 }
 
+/* Of the phases before the first train span those that are the start-up's: all that end before the evaluation begins,
+ * but for the last one, which is its first wait. */
+static void drop_startup(struct hand *h, uint64_t evaluates)
+{
+    struct phase *p = h->phase.item;
+    size_t skip = 0;
+    while (skip + 1 < h->phase.n && p[skip + 1].end <= evaluates)
+        skip++;
+    if (skip)
+        memmove(p, p + skip, (h->phase.n - skip) * sizeof(*p));
+    h->phase.n -= skip;
+}
+
+/* H4: a program may evaluate before its first step. The last wait is that of the first step, unless a model is called
+ * without gradients behind it. */
+static int first_evaluation(struct hand *h, uint64_t first, const struct forward *f)
+{
+    const struct train *t = h->train.item;
+    uint64_t known, from = MR_MAX(explain_span_ns(START_NS, f->start), first);
+    if (find_phases(h, from, t->start, &known))
+        return -ENOMEM;
+    drop_startup(h, f->start);
+    if (!has_data(h))
+        h->phase.n = 0;
+    part_phases(h, from, t);
+    bool evaluates = !h->phase.n || h->phase.item[0].start > f->start, begun = evaluates;
+    if (evaluates && !begin_step(h, f->start, true))
+        return -ENOMEM;
+    for (size_t k = 0; k < h->phase.n; k++) {
+        const struct phase *p = &h->phase.item[k];
+        if (add_wait(h, p, UNKNOWN) ||
+            ((!begun || p->evaluates || evaluates) && !begin_step(h, p->start, p->evaluates)))
+            return -ENOMEM;
+        evaluates = p->evaluates;
+        begun = true;
+    }
+    return evaluates && !begin_step(h, t->start, false) ? -ENOMEM : 0;
+}
+
+/* The first call of a model before the first train span, if that evaluates; NULL: none. */
+static const struct forward *evaluates_first(const struct hand *h, uint64_t first)
+{
+    const struct forward *f = next_forward(h, first, h->train.item[0].start);
+    return f && f->evaluates && !h->teaches ? f : NULL;
+}
+
 /* Before the first train span the program starts up: the last activity before it is the wait of the first step. */
 static int first_gap(struct hand *h)
 {
     const struct explain_lane *l = &h->j->lane[h->lane];
     const struct train *t = h->train.item;
     uint64_t first = MR_MIN(MR_MAX(l->first_ns, h->j->rank[h->rank].from), t->start), known;
+    const struct forward *evaluates = evaluates_first(h, first);
+    if (evaluates)
+        return first_evaluation(h, first, evaluates);
     uint64_t from = MR_MAX(explain_span_ns(2 * h->usual + START_NS, t->start), first);
     while (h->at < h->act.n && h->act.item[h->at].end <= from)
         h->at++;

@@ -190,6 +190,7 @@ struct explain_file {
     uint8_t kind; /* enum mr_fd_class */
     bool saved;   /* written behind a save into memory: explain_logs.c */
     bool log;     /* the training thread's own: explain_logs.c */
+    bool state;   /* a checkpoint written by hand: explain_logs.c */
     bool code;    /* a module of the program, or what the kernel tells of the machine: no data */
 };
 
@@ -214,6 +215,7 @@ struct explain_rank {
     struct mr_intervals carry[MR_WAIT_CLASS_COUNT]; /* what reaches into the next round */
     struct mr_intervals save;                       /* blocked by a checkpoint */
     struct mr_intervals log;                        /* the consumer's own logs and settings */
+    struct mr_intervals state;                      /* the consumer writes checkpoints by hand */
     struct mr_intervals held;                       /* the consumer waits for saves of its rank's other threads */
     uint64_t from, to;                              /* looked at */
     uint64_t train_from;                            /* the first step begins; 0 without steps */

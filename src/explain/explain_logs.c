@@ -9,7 +9,9 @@
  *  L4. What is written within half a second behind a save into memory (torch.save to a BytesIO, as Lightning does) is
  *      that checkpoint: its span is lengthened.
  *  L5. A sleep of the thread (a handover, a semaphore, a child) that ends when a save of another thread or process of
- *      the rank does, and had it beside it for half of its time or more, waited for that save: checkpoint, no data. */
+ *      the rank does, and had it beside it for half of its time or more, waited for that save: checkpoint, no data.
+ *  L6. A file into which the thread writes 4 MiB or more each time it opens it, seldom, and that is no text, is a
+ *      checkpoint by hand (struct.pack, tofile): from the first of its calls to the last one before the loop goes on. */
 #include "base/common.h"
 #include "explain/explain_internal.h"
 
@@ -24,6 +26,7 @@
 #define OPENS_LEAST 3u        /* L2 */
 #define SLEPT_LEAST 1000000u  /* L5: ns */
 #define ENDED_NS 20000000u    /* L5: from the end of the save to that of the sleep */
+#define STATE_LEAST 4194304u  /* L6: bytes per open */
 
 struct log_call {
     uint64_t start, end;
@@ -31,7 +34,7 @@ struct log_call {
 };
 
 struct log_use {
-    uint64_t opens, reads, read_bytes, writes;
+    uint64_t opens, reads, read_bytes, writes, written_bytes;
 };
 
 struct logs {
@@ -126,6 +129,7 @@ static int note_call(struct logs *l, const struct mr_event_batch *b, uint32_t i,
     u->reads += kind == MR_EV_READ && b->c.result[i] > 0;
     u->read_bytes += kind == MR_EV_READ && b->c.result[i] > 0 ? (uint64_t)b->c.result[i] : 0;
     u->writes += kind == MR_EV_WRITE && b->c.result[i] > 0;
+    u->written_bytes += kind == MR_EV_WRITE && b->c.result[i] > 0 ? (uint64_t)b->c.result[i] : 0;
     struct log_call *last = l->call.n ? &l->call.item[l->call.n - 1] : NULL;
     if (last && last->file == file && start <= last->end + JOIN_NS / 1000) {
         last->end = MR_MAX(last->end, end);
@@ -175,10 +179,12 @@ static int read_calls(struct logs *l, struct mr_error *err)
     return 0;
 }
 
-static bool ends_as_settings(const struct explain_file *f)
+/* Of the endings of texts the first eight are those of settings. */
+static bool ends_as(const struct explain_file *f, bool settings)
 {
-    static const char *const ending[] = {".json", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".txt"};
-    for (unsigned i = 0; i < MR_ARRAY_LEN(ending); i++) {
+    static const char *const ending[] = {".json", ".yaml", ".yml",   ".toml", ".ini", ".cfg",
+                                         ".conf", ".txt",  ".jsonl", ".csv",  ".tsv", ".log"};
+    for (unsigned i = 0; i < (settings ? 8 : MR_ARRAY_LEN(ending)); i++) {
         size_t len = strlen(ending[i]);
         if (f->len > len && !memcmp(f->path + f->len - len, ending[i], len))
             return true;
@@ -186,14 +192,22 @@ static bool ends_as_settings(const struct explain_file *f)
     return false;
 }
 
+/* L6 */
+static bool is_state(const struct logs *l, uint32_t file)
+{
+    const struct log_use *u = &l->use[file];
+    return u->opens && !u->reads && u->written_bytes / u->opens >= STATE_LEAST && 2 * u->opens < l->steps &&
+           !ends_as(&l->j->file.item[file], false);
+}
+
 /* L1, L2 */
 static bool is_log(const struct logs *l, uint32_t file)
 {
     const struct log_use *u = &l->use[file];
     if (u->writes)
-        return !u->reads || u->opens >= OPENS_LEAST;
+        return !l->j->file.item[file].state && (!u->reads || u->opens >= OPENS_LEAST);
     return u->reads && u->opens >= OPENS_LEAST && 2 * u->opens >= l->steps &&
-           u->read_bytes / u->opens <= SETTINGS_MOST && ends_as_settings(&l->j->file.item[file]);
+           u->read_bytes / u->opens <= SETTINGS_MOST && ends_as(&l->j->file.item[file], true);
 }
 
 static int call_order(const void *a, const void *b)
@@ -204,8 +218,7 @@ static int call_order(const void *a, const void *b)
     return x->end < y->end ? -1 : x->end > y->end;
 }
 
-/* L3. Spans of the loop end what is one piece of logging. */
-static int paint_logs(struct logs *l, struct mr_intervals *out)
+static int order_calls(struct logs *l)
 {
     for (uint32_t i = l->r->span; i < l->r->span + l->r->spans; i++) {
         const struct explain_span *s = &l->j->span.item[i];
@@ -218,19 +231,27 @@ static int paint_logs(struct logs *l, struct mr_intervals *out)
     }
     if (l->call.n)
         qsort(l->call.item, l->call.n, sizeof(*l->call.item), call_order);
+    return 0;
+}
+
+/* L3, L6. Spans of the loop end what is one piece of logging, or one checkpoint; so do other calls, and pauses, of
+ * logging only. */
+static int paint_calls(const struct logs *l, bool states, struct mr_intervals *out)
+{
     bool joins = false;
     for (size_t i = 0; i < l->call.n; i++) {
         const struct log_call *c = &l->call.item[i];
-        bool log = c->file != NO_INDEX && l->j->file.item[c->file].log;
+        const struct explain_file *f = c->file != NO_INDEX ? &l->j->file.item[c->file] : NULL;
+        bool is = f && (states ? f->state : f->log);
         struct mr_interval *last = out->n ? &out->item[out->n - 1] : NULL;
-        if (log && joins && last && c->start <= last->end + JOIN_NS) {
+        if (is && joins && last && (states || c->start <= last->end + JOIN_NS)) {
             last->end = MR_MAX(last->end, c->end);
-        } else if (log) {
+        } else if (is) {
             if (out->n == out->cap && mr_intervals_grow(out) < 0)
                 return -ENOMEM;
             out->item[out->n++] = (struct mr_interval){c->start, c->end};
         }
-        joins = log;
+        joins = is || (states && joins && f);
     }
     return 0;
 }
@@ -300,9 +321,12 @@ static int rank_logs(struct explain_job *j, uint32_t rank, struct mr_error *err)
         return 0;
     l.use = calloc(j->file.n + 1, sizeof(*l.use));
     int rc = l.use ? read_calls(&l, err) : mr_error_set(err, -ENOMEM, "cannot explain the trace");
-    for (uint32_t f = 0; f < j->file.n && !rc; f++)
+    for (uint32_t f = 0; f < j->file.n && !rc; f++) {
+        j->file.item[f].state |= is_state(&l, f);
         j->file.item[f].log |= is_log(&l, f);
-    if (!rc && (paint_logs(&l, &r->log) || find_held(&l, &r->held)))
+    }
+    if (!rc && (order_calls(&l) || paint_calls(&l, false, &r->log) || paint_calls(&l, true, &r->state) ||
+                find_held(&l, &r->held)))
         rc = mr_error_set(err, -ENOMEM, "cannot explain the trace");
     mr_intervals_done(&l.asleep);
     free(l.call.item);

@@ -327,7 +327,8 @@ static uint8_t class_of(unsigned role)
 static int paint_rank(struct explain_job *j, uint32_t rank)
 {
     struct explain_rank *r = &j->rank[rank];
-    struct explain_paint *p = malloc((2 * (size_t)r->spans + r->waits + r->log.n + r->held.n + 1) * sizeof(*p));
+    struct explain_paint *p =
+        malloc((2 * (size_t)r->spans + r->waits + r->log.n + r->held.n + r->state.n + 1) * sizeof(*p));
     const struct explain_span *saved = NULL;
     size_t n = 0;
     if (!p)
@@ -348,6 +349,8 @@ static int paint_rank(struct explain_job *j, uint32_t rank)
         p[n++] = (struct explain_paint){r->log.item[i].start, r->log.item[i].end, MR_TIME_LOGGING};
     for (size_t i = 0; i < r->held.n; i++)
         p[n++] = (struct explain_paint){r->held.item[i].start, r->held.item[i].end, MR_TIME_CHECKPOINT};
+    for (size_t i = 0; i < r->state.n; i++)
+        p[n++] = (struct explain_paint){r->state.item[i].start, r->state.item[i].end, MR_TIME_CHECKPOINT};
     int rc = mr_explain_paint(j, rank, p, n);
     free(p);
     return rc;

@@ -383,6 +383,40 @@ static void waiting_for_an_own_save_is_a_checkpoint(void **state)
     }
 }
 
+/* L6: a state that is packed and written piece by piece is a checkpoint with what lies between its writes; a text, or
+ * little, is logging. */
+static void a_state_written_by_hand_is_a_checkpoint(void **state)
+{
+    (void)state;
+    for (unsigned way = 0; way < 3; way++) {
+        const char *path = way == 1 ? "/out/history.csv" : "/out/model.bin";
+        struct world w;
+        open_world(&w);
+        for (unsigned i = 0; i < STEPS; i++) {
+            compute(&w, 10 * MS);
+            backward(&w, 20 * MS);
+            step(&w);
+            if (i % 10 != 5)
+                continue;
+            call(&w, MR_EV_OPEN, path, MS, 3);
+            for (unsigned k = 0; k < 4; k++) {
+                compute(&w, 150 * MS);
+                call(&w, MR_EV_WRITE, path, 10 * MS, way == 2 ? 100 : 2 << 20);
+            }
+        }
+        struct mr_explanation *x = explain(&w);
+        assert_int_equal(x->checkpoints, way ? 0 : 4);
+        assert_int_equal(x->ns[MR_TIME_CHECKPOINT], way ? 0 : 4 * 641 * MS);
+        assert_int_equal(x->ns[MR_TIME_LOGGING], way ? 4 * 41 * MS : 0);
+        if (!way) {
+            assert_int_equal(x->checkpoint[0].bytes, 8 << 20);
+            assert_string_equal(x->checkpoint[0].path, path);
+            assert_int_equal(x->verdict.verdict, MR_VERDICT_CHECKPOINT);
+        }
+        mr_explanation_free(x);
+    }
+}
+
 /* Files of tensors, which are read as checkpoints are. */
 static void tensors_loaded_at_every_step_are_data(void **state)
 {
@@ -465,11 +499,35 @@ static void evaluation_is_known_by_calls_of_the_model(void **state)
     size_t evaluates = 0;
     for (size_t i = 0; i < x->steps; i++)
         evaluates += x->step[i].phase == MR_EXPLAIN_EVAL;
-    assert_int_equal(evaluates, 15); /* those before the first step are start-up */
-    assert_int_equal(x->steps, STEPS + 15);
-    assert_stall(x, (STEPS + 15) * 2 * MS);
+    assert_int_equal(evaluates, 20); /* also before the first step */
+    assert_int_equal(x->steps, STEPS + 20);
+    assert_stall(x, (STEPS + 20) * 2 * MS);
+    assert_int_equal(x->rank[0].ns[MR_TIME_STARTUP], 0);
     assert_int_equal(x->verdict.verdict, MR_VERDICT_HEALTHY);
     assert_int_equal(x->trust.blind, MR_BLIND_NOT);
+    mr_explanation_free(x);
+}
+
+/* What is evaluated before the first step without reading anything is evaluation, too, and no start-up. */
+static void evaluation_from_memory_is_no_startup(void **state)
+{
+    struct world w;
+    (void)state;
+    open_world(&w);
+    read_file(&w, 30 * MS);
+    compute(&w, 1500 * MS);
+    for (unsigned k = 0; k < 5; k++)
+        call_model(&w, 100 * MS, true);
+    for (unsigned i = 0; i < STEPS; i++) {
+        call_model(&w, 10 * MS, false);
+        backward(&w, 20 * MS);
+        step(&w);
+    }
+    struct mr_explanation *x = explain(&w);
+    assert_int_equal(x->step[0].phase, MR_EXPLAIN_EVAL);
+    assert_int_equal(x->step[1].phase, MR_EXPLAIN_TRAIN);
+    assert_int_equal(x->rank[0].ns[MR_TIME_STARTUP], 1530 * MS);
+    assert_int_equal(x->verdict.verdict, MR_VERDICT_HEALTHY);
     mr_explanation_free(x);
 }
 
@@ -784,9 +842,11 @@ int main(void)
         cmocka_unit_test(what_lies_before_the_forward_pass_is_decoding),
         cmocka_unit_test(pages_of_mapped_files_are_waits_for_storage),
         cmocka_unit_test(waiting_for_an_own_save_is_a_checkpoint),
+        cmocka_unit_test(a_state_written_by_hand_is_a_checkpoint),
         cmocka_unit_test(tensors_loaded_at_every_step_are_data),
         cmocka_unit_test(evaluation_has_steps_of_its_own),
         cmocka_unit_test(evaluation_is_known_by_calls_of_the_model),
+        cmocka_unit_test(evaluation_from_memory_is_no_startup),
         cmocka_unit_test(a_teacher_is_no_evaluation),
         cmocka_unit_test(a_producer_behind_a_queue_is_followed),
         cmocka_unit_test(logs_and_settings_are_no_data),
