@@ -79,9 +79,12 @@ class Processes:
     """torch's own loader. The numbers it takes for its workers are those that torch would take: `start` is the
     generator's state before the epoch's order was drawn."""
 
-    def __init__(self, make: Callable[..., TorchLoader]) -> None:
+    def __init__(self, make: Callable[..., TorchLoader], single: bool) -> None:
         self._turn, self._generator = Turn(), torch.Generator()
-        self._loader = make(batch_sampler=self._turn, generator=self._generator)
+        batching: dict[str, Any] = (
+            {"batch_size": None, "sampler": self._turn} if single else {"batch_sampler": self._turn}
+        )
+        self._loader = make(generator=self._generator, **batching)
 
     def epoch(self, batches: list[list[int]], start: torch.Tensor | None) -> Iterator[Any]:
         self._turn.batches = batches

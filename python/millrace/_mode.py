@@ -24,6 +24,7 @@ class Plan(NamedTuple):
     n_batches: int
     start: int  # with tiers: samples that other numbers of ranks have read together
     peek: Callable[[], list[int] | None]  # what the epoch behind it will probably be
+    data: "dict[str, Any] | None" = None  # of a loaded state: where the data set itself goes on
 
 
 class Mode:
@@ -62,6 +63,18 @@ class Mode:
     def epoch(self, plan: Plan) -> Iterator[Any]:
         """The batches of an epoch. It may have close(), which ends it early."""
         raise NotImplementedError
+
+    def data_state(self, inside: bool) -> "dict[str, Any] | None":
+        """The data set's own state, behind the last batch that was delivered; None: it has none. `inside`: of an
+        epoch."""
+        return None
+
+    def check_data(self, data: "dict[str, Any] | None") -> None:
+        """ValueError: why the data set cannot go on from this state."""
+        if data is not None:
+            raise ValueError(
+                "this state cannot be continued: its data set has a state of its own, the one here has not"
+            )
 
     def delivered(self, batches: Iterator[Any], count: int) -> None:
         """So many batches of this epoch are the program's."""

@@ -33,6 +33,7 @@ class Options:
     variable: str
     decode: str
     fast: bool
+    snapshot_every_n_steps: int | None
 
     def __post_init__(self) -> None:
         for name, known in (
@@ -48,6 +49,11 @@ class Options:
                 raise ValueError(f"{name} is {', '.join(names[:-1])} or {names[-1]}, not '{value}'")
         if self.prefetch_factor == 0:
             raise ValueError("prefetch_factor must be at least 1")
+
+    @property
+    def snapshot_every(self) -> int:
+        """Batches from one state that a worker process sends along to the next one."""
+        return max(1, self.snapshot_every_n_steps or 1)
 
     @property
     def skips(self) -> bool:

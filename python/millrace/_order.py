@@ -11,6 +11,7 @@ from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from . import _recipe
+from ._protocol import has_state
 from ._ranks import ALONE, Ranks
 from ._recipe import Recipe
 
@@ -71,14 +72,18 @@ class Order:
         self._verified: list[list[int]] | None = None  # the epoch of a loaded state, drawn again to be compared
         self.sampler: Any = None
         self.batch_sampler: Any = None
+        self._given: Any = None  # the batch sampler that the program has; None: it has none
         self.use(sampler, batch_sampler, ALONE)
 
     def use(self, sampler: Any, batch_sampler: Any, ranks: Ranks) -> None:
         """Epochs come from these samplers, which divide the data among `ranks`."""
         self.ranks = ranks
-        if sampler is self.sampler and batch_sampler is self.batch_sampler:
+        if sampler is self.sampler and batch_sampler is self._given:
             return
-        self.sampler, self.batch_sampler = sampler, batch_sampler
+        self.sampler, self._given = sampler, batch_sampler
+        if batch_sampler is None:  # single samples
+            batch_sampler = BatchSampler(sampler, 1, False)
+        self.batch_sampler = batch_sampler
         self._random = type(batch_sampler) is BatchSampler and type(sampler) is RandomSampler
         self._peeked = None
         self._can_peek = type(batch_sampler) is BatchSampler and type(sampler) in (
@@ -147,10 +152,19 @@ class Order:
 
     # ---- states ----
 
+    def _own_state(self) -> Any:
+        """What has a state of its own to go on from: a sampler or batch sampler of the program's, or None. One of
+        torch's DistributedSamplers is a function of its epoch."""
+        source = self.sampler if type(self.batch_sampler) is BatchSampler else self.batch_sampler
+        return source if has_state(source) and not isinstance(source, DistributedSampler) else None
+
     def _write(self) -> Recipe:
         """Of the epoch that would be drawn now."""
         generators = [_recipe.pack(g) for g in _generators(self.generator, self.sampler)]
         more = {"generators": generators, "draws_seed": self._draws_seed}
+        own = self._own_state()
+        if own is not None:
+            more["state"] = copy.deepcopy(own.state_dict())
         return {**_recipe.write(self.sampler, self.batch_sampler), **more}
 
     def state(self, inside: bool) -> dict[str, Any]:
@@ -179,11 +193,17 @@ class Order:
             self._set_generators(saved)
 
     def _set_generators(self, saved: Recipe) -> None:
-        """Private generators go on from a state between epochs; torch's global one is the program's."""
+        """Private generators and samplers go on from a state between epochs; torch's global one is the program's."""
+        self._load_own(saved)
         for g, packed in zip(_generators(self.generator, self.sampler), saved["generators"]):
             if not packed["global"] and g is not torch.default_generator:
                 g.set_state(_recipe.unpack(packed))
         self._draws_seed = not self._persistent or saved["draws_seed"]
+
+    def _load_own(self, saved: Recipe) -> None:
+        own = self._own_state()
+        if own is not None and "state" in saved:
+            own.load_state_dict(copy.deepcopy(saved["state"]))
 
     def _redraw(self, saved: Recipe) -> list[list[int]]:
         """Draws the epoch of a saved state. A private generator goes on from there; torch's global one is as before."""
@@ -194,6 +214,7 @@ class Order:
         if saved["epoch"] is not None and hasattr(self.sampler, "set_epoch"):
             self.sampler.set_epoch(saved["epoch"])
         self._draws_seed = saved["draws_seed"]
+        self._load_own(saved)
         self.draw()
         for g, before in zip(generators, now):
             if g is torch.default_generator:

@@ -10,6 +10,7 @@ N2  Each iteration has its own Epoch. `Position.running` is the one that deliver
 N3  A loaded state (`resume`) is kept as it is until an iteration begins with it: saving it again gives the same state.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from ._order import Order, Tail
@@ -48,6 +49,7 @@ class Position:
         self.running: Epoch | None = None
         self.resume: State | None = None
         self.start = 0  # samples of the running epoch that other numbers of ranks have read together
+        self.data: State | None = None  # of a state between epochs: where the data set goes on
 
     @property
     def batch(self) -> int:
@@ -65,6 +67,8 @@ class Position:
         """The next iteration is that of this epoch."""
         if self.resume is not None and self.resume["epoch"] != epoch:
             self.resume = None
+        if epoch != self.epoch:
+            self.data = None
         self.epoch, self.running = epoch, None
 
     def take_resume(self, n_batches: int) -> State | None:
@@ -77,6 +81,11 @@ class Position:
         elif self.running is not None and self.running.delivered >= n_batches:
             self._next()
         return resume
+
+    def take_data(self, resume: State | None) -> State | None:
+        """An iteration begins: where the data set goes on."""
+        data, self.data = self.data, None
+        return resume.get("data") if resume is not None else data
 
     def begin(self, first: int, tail: Tail | None) -> Epoch:
         """The epoch of an iteration; `first` of its batches were delivered before."""
@@ -98,12 +107,20 @@ class Position:
         self.running = None
         self.epoch += 1
 
-    def state(self, order: Order, batch_size: int | None, samples: int | None, seed: int) -> State:
+    def state(
+        self,
+        order: Order,
+        batch_size: int | None,
+        samples: int | None,
+        seed: int,
+        data: "Callable[[bool], State | None]",
+    ) -> State:
         """What a program saves: enough to continue behind the last batch that was delivered. All of it is plain: JSON
-        can hold it."""
+        can hold it, if it can hold what the data set says of itself (`data`)."""
         if self.resume is not None:
             return dict(self.resume)
         inside = self.running is not None
+        own = self.data if self.data is not None else data(inside)
         return {
             "version": STATE_VERSION,
             "epoch": self.epoch,
@@ -116,6 +133,7 @@ class Position:
             "rank": order.ranks.rank,
             "world": order.ranks.world,
             "order": order.state(inside),
+            **({"data": own} if own is not None else {}),
         }
 
     def load(self, state: State, order: Order, batch_size: int | None, samples: int, seed: int | None) -> None:
@@ -130,8 +148,18 @@ class Position:
             raise ValueError(f"this state is of another run: batch_size {state['batch_size']}, here {batch_size}")
         if inside or same_ranks:
             order.check(state["order"], same_ranks and not state["start"], inside)
+        if state.get("data") is not None and (state["rank"], state["world"]) != order.ranks[:2]:
+            raise ValueError(
+                f"this state cannot be continued: its data set has a state of its own, that of rank {state['rank']} of "
+                f"{state['world']}, and this is rank {order.ranks.rank} of {order.ranks.world}"
+            )
+        self.put(state)
+
+    def put(self, state: State) -> None:
+        """The next iteration begins there."""
+        inside = state["in_epoch"]
         self.epoch, self.running = state["epoch"], None
-        self.resume = state if inside else None
+        self.resume, self.data = (state, None) if inside else (None, state.get("data"))
 
     def take_up(self, order: Order, state: State, batch_size: int | None, drop_last: bool) -> tuple[list[int], int]:
         """What this rank reads of the epoch of a loaded state, and how many batches of it were delivered."""
@@ -139,5 +167,5 @@ class Position:
         known = order.state(False)["kind"] == saved["kind"]
         if known and not state["start"] and state["world"] == order.ranks.world:
             return order.draw_again(saved), state["batch"]
-        self.start = state["start"] + state["batch"] * state["batch_size"] * state["world"]
+        self.start = state["start"] + state["batch"] * (state["batch_size"] or 1) * state["world"]
         return order.rest(saved, self.start, drop_last, batch_size), 0

@@ -27,10 +27,10 @@ from dataclasses import fields
 from typing import Any, TypeVar, cast
 
 import torch
-from torch.utils.data import BatchSampler, Dataset, IterableDataset
+from torch.utils.data import BatchSampler, Dataset, IterableDataset, IterDataPipe
 from torch.utils.data import DataLoader as TorchLoader
 
-from . import _accelerate, _pickled, _recipe, _samplers
+from . import _accelerate, _pickled, _ranks, _recipe, _samplers
 from ._calling import Called, Plain, torch_arguments
 from ._datasets import PathDataset, Tokens, dataset_source, path_dataset
 from ._mode import Iteration, Mode, Plan
@@ -40,6 +40,7 @@ from ._order import Order
 from ._pictures import NotNative, Parts
 from ._position import Position
 from ._sources import Source
+from ._streamed import Late, Streamed
 from ._torch_save import load, save, wait
 from ._watch import Watch
 
@@ -90,6 +91,10 @@ class DataLoader(TorchLoader[T]):
     warn_after      seconds after which a loop that waits more than 5 % of them gets one warning with the cause; 0:
                     never
 
+    snapshot_every_n_steps
+                    of data sets with a state_dict of their own, in worker processes: how many batches lie between two
+                    states that they send along
+
     It is a torch.utils.data.DataLoader and has its attributes, from which frameworks make loaders of their own. What
     torch lets a program change (collate_fn, num_workers and so on) counts from the next epoch on. `close()` ends the
     threads; so does dropping the loader.
@@ -133,6 +138,7 @@ class DataLoader(TorchLoader[T]):
         epochs: int | None = None,
         native: bool | None = None,
         warn_after: float = 60.0,
+        snapshot_every_n_steps: int | None = 1,
     ) -> None:
         self._arguments = _pickled.arguments(locals())
         options = Options(
@@ -158,6 +164,7 @@ class DataLoader(TorchLoader[T]):
             variable=variable,
             decode=decode,
             fast=fast,
+            snapshot_every_n_steps=snapshot_every_n_steps,
         )
         if type(dataset) is PathDataset and transform is None:
             transform, dataset = dataset.transform, dataset.path
@@ -310,12 +317,12 @@ class DataLoader(TorchLoader[T]):
             seed = self.generator.initial_seed() if self.generator is not None else torch.initial_seed()
         self.seed = seed & 0xFFFFFFFFFFFFFFFF
         if reason is not None:
-            if samplers.batch_sampler is None:
-                return Plain(options, self.dataset, reason, batch_size=None, sampler=samplers.sampler)
+            single = samplers.batch_sampler is None
             if not hasattr(samplers.sampler, "__len__"):
-                return Plain(options, self.dataset, reason, batch_sampler=samplers.batch_sampler)
+                drawn = samplers.sampler if single else samplers.batch_sampler
+                return Late(options, self.dataset, reason, drawn, single)
             split = (source, parts) if source is not None and parts is not None else None
-            return Called(options, self.dataset, order, self.seed, reason, split)
+            return Called(options, self.dataset, order, self.seed, reason, split, single)
         assert source is not None and parts is not None
         if self._tiers is not None:
             return Tiered(options, source, parts.parameters, samplers.sampler, self._tiers)
@@ -329,7 +336,8 @@ class DataLoader(TorchLoader[T]):
         if options.skips or options.decode != "cpu":
             raise NotImplementedError("on_error='skip' and decode are not possible with an IterableDataset")
         batching = dict(batch_size=options.batch_size, drop_last=options.drop_last)
-        return Plain(options, self.dataset, "it is an IterableDataset", **batching)
+        kind = Plain if isinstance(self.dataset, IterDataPipe) else Streamed
+        return kind(options, self.dataset, "it is an IterableDataset", **batching)
 
     def _renew(self) -> None:
         """An option was changed: it counts from this epoch on."""
@@ -387,7 +395,7 @@ class DataLoader(TorchLoader[T]):
         if isinstance(self._mode, Plain):
             self._settle_plain(self._mode)
             return len(self._mode.loader)
-        return len(self.batch_sampler)
+        return len(self.batch_sampler if self.batch_sampler is not None else self.sampler)
 
     def set_epoch(self, epoch: int) -> None:
         """The next iteration is that of epoch `epoch`: for the crops and flips, and for a sampler that has
@@ -407,7 +415,9 @@ class DataLoader(TorchLoader[T]):
         size = self._options.batch_size
         choice, samplers = self._settle()
         choice.warn()
-        resume = position.take_resume(len(samplers.batch_sampler))
+        batched = samplers.batch_sampler if samplers.batch_sampler is not None else samplers.sampler
+        resume = position.take_resume(len(batched))
+        data = position.take_data(resume)
         if choice.own and hasattr(samplers.sampler, "set_epoch"):
             samplers.sampler.set_epoch(position.epoch)
         if resume is not None:
@@ -418,12 +428,12 @@ class DataLoader(TorchLoader[T]):
         if resume is not None and not indices[first * (size or 1) :]:  # saved behind the last batch
             position.end(position.begin(first, order.tail))
             return iter(())
-        n_batches = -(-len(indices) // size) if size else len(samplers.batch_sampler)
+        n_batches = -(-len(indices) // size) if size else len(batched)
 
         def peek() -> list[int] | None:
             return order.peek() if position.resume is None else None
 
-        batches = mode.epoch(Plan(position.epoch, indices, first, n_batches, position.start, peek))
+        batches = mode.epoch(Plan(position.epoch, indices, first, n_batches, position.start, peek, data))
         made = Iteration(batches, mode, position.begin(first, order.tail), position, self._watch, n_batches)
         if self._prepared is None:
             return made
@@ -436,7 +446,9 @@ class DataLoader(TorchLoader[T]):
         assert isinstance(mode, Plain)
         self._settle_plain(mode)
         self._watch.resume(mode.counters)
-        return Iteration(mode.batches(), mode, self._position.begin(0, None), self._position, self._watch, None)
+        position = self._position
+        batches, first = mode.epoch_of(position) if isinstance(mode, Streamed) else (mode.batches(), 0)
+        return Iteration(batches, mode, position.begin(first, None), position, self._watch, None)
 
     def _settle(self) -> "tuple[_samplers.Choice, _samplers.Samplers]":
         """The samplers of the ranks that there are now, in use."""
@@ -473,20 +485,25 @@ class DataLoader(TorchLoader[T]):
 
     def state_dict(self) -> dict[str, Any]:
         """The position behind the last batch that was delivered: enough to go on exactly there."""
+        if isinstance(self._mode, Streamed):
+            return self._mode.state(self._position, self._ranks(), self.seed)
         if isinstance(self._mode, Plain) or self._order is None:
             raise NotImplementedError(f"there is no position to save: {self.reason}")
         if not self.in_order and not self._mode.native and self.num_workers:
             raise NotImplementedError("there is no position to save: with in_order=False batches come in any order")
         samples = len(self.dataset) if hasattr(self.dataset, "__len__") else None
-        return self._position.state(self._order, self._options.batch_size, samples, self.seed)
+        return self._position.state(self._order, self._options.batch_size, samples, self.seed, self._mode.data_state)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next iteration continues where `state` was saved, or ValueError: why it cannot. Another number of ranks
         continues with what is left of the epoch: each rank loads the state of any rank. What is random goes on with the
         state's seed, unless this loader was given one."""
+        if isinstance(self._mode, Streamed):
+            return self._mode.load(state, self._position, self._ranks())
         if isinstance(self._mode, Plain) or self._order is None:
             raise NotImplementedError(f"there is no position to continue: {self.reason}")
         order, saved = self._order, state.get("order") or {}
+        self._mode.check_data(state.get("data"))
         choice, _ = self._settle()
         if saved.get("kind") == "distributed":
             choice.adopt_seed(saved["seed"])
@@ -495,6 +512,10 @@ class DataLoader(TorchLoader[T]):
         self._position.load(state, order, self._options.batch_size, len(self.dataset), seed)
         self.seed = state["seed"]
         self._mode.reseed(self.seed)
+
+    def _ranks(self) -> "_ranks.Ranks":
+        """Of a program whose data set or sampler divides the data by itself."""
+        return _ranks.decide(None)
 
     def __reduce__(self) -> Any:
         """Into another process: a loader of its own, at the same position."""
