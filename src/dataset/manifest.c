@@ -21,8 +21,6 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#define NAME_DIGITS_MAX 20u /* of a 64-bit number */
-
 #define MANIFEST_READ_MAX (64 * MR_GIB)
 
 struct mr_manifest {
@@ -285,7 +283,7 @@ static int load_template(struct mr_manifest *m, struct mr_error *err)
     t->digits = mr_load_le32(c->data + 8);
     t->folder_digits = mr_load_le32(c->data + 12);
     uint32_t prefix = mr_load_le32(c->data + 16), suffix = mr_load_le32(c->data + 20);
-    if (t->digits > NAME_DIGITS_MAX || t->folder_digits > NAME_DIGITS_MAX || prefix >= sizeof t->prefix ||
+    if (t->digits > MR_NAME_DIGITS_MAX || t->folder_digits > MR_NAME_DIGITS_MAX || prefix >= sizeof t->prefix ||
         suffix >= sizeof t->suffix || 24 + (uint64_t)prefix + suffix != c->count)
         return mr_error_set(err, MR_E_FORMAT, "manifest '%s' is damaged: bad name template", m->name);
     memcpy(t->prefix, c->data + 24, prefix);
@@ -666,58 +664,6 @@ void mr_manifest_file_layout(const struct mr_manifest *m, uint64_t file, struct 
 const char *mr_manifest_label_name(const struct mr_manifest *m, int64_t label)
 {
     return label >= 0 && (uint64_t)label < m->n_classes ? m->classes[label] : NULL;
-}
-
-static char *put_number(char *to, uint64_t value, uint32_t digits)
-{
-    char text[NAME_DIGITS_MAX];
-    unsigned n = 0;
-    do
-        text[n++] = (char)('0' + value % 10);
-    while ((value /= 10) > 0);
-    for (uint32_t i = n; i < digits; i++)
-        *to++ = '0';
-    while (n > 0)
-        *to++ = text[--n];
-    return to;
-}
-
-static char *put_text(char *to, const char *text)
-{
-    size_t n = strlen(text);
-    memcpy(to, text, n);
-    return to + n;
-}
-
-/* By hand: a file of one sample is named for every read, and printf touches more memory than the rest of the way to the
- * file. */
-int mr_name_from_template(const struct mr_name_template *t, uint64_t file, char *out)
-{
-    char *to = out;
-    _Static_assert(MR_NAME_MAX > 2 * sizeof(t->prefix) + 2 * (NAME_DIGITS_MAX + 1), "every templated name fits");
-    if (t->subfolders) {
-        to = put_number(to, file % t->subfolders, MR_MIN(t->folder_digits, NAME_DIGITS_MAX));
-        *to++ = '/';
-    }
-    to = put_text(to, t->prefix);
-    to = put_number(to, file, MR_MIN(t->digits, NAME_DIGITS_MAX));
-    to = put_text(to, t->suffix);
-    *to = 0;
-    return (int)(to - out);
-}
-
-bool mr_name_is_safe(const char *name, size_t len)
-{
-    if (len == 0 || len >= MR_NAME_MAX || memchr(name, 0, len))
-        return false;
-    for (size_t at = 0; at <= len;) {
-        const char *slash = memchr(name + at, '/', len - at);
-        size_t n = slash ? (size_t)(slash - name) - at : len - at;
-        if (n == 0 || (n == 1 && name[at] == '.') || (n == 2 && name[at] == '.' && name[at + 1] == '.'))
-            return false;
-        at += n + 1;
-    }
-    return true;
 }
 
 static bool get_varint(const uint8_t **p, const uint8_t *end, uint64_t *out)

@@ -38,6 +38,7 @@ struct mr_manifest_info {
 };
 
 /* File names that follow from the file number. */
+#define MR_NAME_DIGITS_MAX 20u /* of a 64-bit number */
 struct mr_name_template {
     uint64_t subfolders; /* 0: none */
     uint32_t digits, folder_digits;
