@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "checkpoint/checkpoint_guard.h"
+#include "checkpoint/checkpoint_read.h"
 #include "checkpoint/checkpointer.h"
 #include "checkpoint/state_parts.h"
 #include "checkpoint/state_saver.h"
@@ -326,7 +327,7 @@ struct load {
     struct engine *c;
     const struct mr_checkpoint_place *at;
     struct mr_checkpoint_list list; /* what this rank reads */
-    char dir[MR_CHECKPOINT_PATH];
+    struct mr_path dir;
     uint64_t read_ns;
 };
 
@@ -358,15 +359,15 @@ static int load_from(struct load *l, const char *folder, uint64_t step, uint32_t
 {
     size_t n = 0;
     bool tensors = false;
-    int rc = mr_checkpoint_find(l->at->store, folder, step, l->dir, err);
+    int rc = mr_checkpoint_find(l->at->store, folder, step, &l->dir, err);
     if (!rc)
-        rc = mr_checkpoint_read_list(l->at, l->dir, &l->list, err);
+        rc = mr_checkpoint_read_list(l->at, l->dir.text, &l->list, err);
     if (rc)
         return rc;
     if (l->list.step != step)
         rc = mr_error_plain(err, MR_E_CORRUPT,
                             "'%s/" MR_CHECKPOINT_LIST_NAME "' is of step %" PRIu64 ", its folder's name says %" PRIu64,
-                            l->dir, l->list.step, step);
+                            l->dir.text, l->list.step, step);
     for (size_t i = 0; i < l->list.n; i++)
         if (!l->c->final.shared || l->list.items[i].rank % l->c->p.world == mine)
             l->list.items[n++] = l->list.items[i];
@@ -374,7 +375,7 @@ static int load_from(struct load *l, const char *folder, uint64_t step, uint32_t
     for (size_t i = 0; i < n; i++)
         tensors |= mr_state_holds_tensors(&l->list.items[i]);
     if (!rc)
-        rc = mr_checkpoint_verify(&l->c->p, l->at, l->dir, &l->list, &l->read_ns, err);
+        rc = mr_checkpoint_verify(&l->c->p, l->at, l->dir.text, &l->list, &l->read_ns, err);
     if (!rc && tensors)
         rc = count_tensors(l, folder, step, out, err);
     for (size_t i = 0; i < n && !tensors; i++) {
@@ -395,11 +396,11 @@ struct found {
 static int locate(struct engine *c, uint64_t step, struct found *f, struct mr_error *err)
 {
     uint64_t have = step;
-    char dir[MR_CHECKPOINT_PATH];
-    int rc = mr_checkpoint_find(final_of(c)->store, c->folder, step, dir, err);
+    struct mr_path dir;
+    int rc = mr_checkpoint_find(final_of(c)->store, c->folder, step, &dir, err);
     *f = (struct found){.step = step};
     if (!rc)
-        f->step = strtoull(strrchr(dir, '/') + strlen("/step-"), NULL, 10);
+        f->step = mr_checkpoint_step_of(dir.text);
     if ((rc && rc != MR_E_INCOMPLETE) || !*c->burst || !c->saver || (!rc && step != UINT64_MAX))
         return rc;
     mr_state_tiers_recovered(c->saver->tiers);
@@ -415,7 +416,6 @@ static int load_share(struct load *l, uint64_t step, uint32_t shift, struct mr_c
 {
     struct engine *c = l->c;
     struct found f;
-    char folder[MR_CHECKPOINT_PATH];
     uint32_t mine = (uint32_t)(((uint64_t)c->p.rank + shift) % c->p.world);
     if (!(mr_store_caps(c->final.store) & MR_STORE_CAP_CONTENT)) {
         mr_error_plain(err, MR_E_UNSUPPORTED, "the store keeps no content, so there is no checkpoint to load");
@@ -429,10 +429,8 @@ static int load_share(struct load *l, uint64_t step, uint32_t shift, struct mr_c
     if (!f.shares || f.all_shares)
         return load_from(l, f.shares ? c->burst : c->folder, f.step, mine, out, err);
     for (uint32_t r = 0; r < f.shares && !rc; r++)
-        if (r % c->p.world == mine) {
-            mr_state_tier_folder(c->burst, r, folder);
-            rc = load_from(l, folder, f.step, mine, out, err);
-        }
+        if (r % c->p.world == mine)
+            rc = load_from(l, mr_state_tier_folder(c->burst, r).text, f.step, mine, out, err);
     return rc;
 }
 
@@ -456,7 +454,7 @@ static int engine_load(struct mr_checkpointer *base, uint64_t step, uint32_t shi
         return rc;
     r.duration_ns = mr_now_ns() - start;
     r.read_ns = l.read_ns;
-    snprintf(r.path, sizeof r.path, "%.*s", (int)sizeof r.path - 1, l.dir);
+    snprintf(r.path, sizeof r.path, "%.*s", (int)sizeof r.path - 1, l.dir.text);
     *out = r;
     return 0;
 }

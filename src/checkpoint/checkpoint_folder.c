@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,11 +21,24 @@
 static const char *const suffix_of[] = {
     [MR_CHECKPOINT_COMPLETE] = "", [MR_CHECKPOINT_OLD] = ".old", [MR_CHECKPOINT_TMP] = ".tmp"};
 
-void mr_checkpoint_dir_path(const char *folder, uint64_t step, enum mr_checkpoint_kind kind,
-                            char out[MR_CHECKPOINT_PATH])
+struct mr_path mr_path(const char *fmt, ...)
 {
-    snprintf(out, MR_CHECKPOINT_PATH, "%.*s/step-%012" PRIu64 "%s", MR_CHECKPOINT_FOLDER_MAX, folder, step,
-             suffix_of[kind]);
+    struct mr_path p;
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(p.text, sizeof p.text, fmt, args);
+    va_end(args);
+    return p;
+}
+
+struct mr_path mr_checkpoint_dir_path(const char *folder, uint64_t step, enum mr_checkpoint_kind kind)
+{
+    return mr_path("%s/step-%012" PRIu64 "%s", folder, step, suffix_of[kind]);
+}
+
+uint64_t mr_checkpoint_step_of(const char *dir_path)
+{
+    return strtoull(strrchr(dir_path, '/') + strlen("/step-"), NULL, 10);
 }
 
 /* Only names that mr_checkpoint_dir_path makes: sscanf would also take "step- 5" and "step--5". */
@@ -90,8 +104,7 @@ bool mr_checkpoint_dirs_usable(const struct mr_checkpoint_dirs *d, size_t i)
     return x->kind == MR_CHECKPOINT_COMPLETE || (x->kind == MR_CHECKPOINT_OLD && !replaced);
 }
 
-int mr_checkpoint_find(struct mr_store *s, const char *folder, uint64_t step, char out[MR_CHECKPOINT_PATH],
-                       struct mr_error *err)
+int mr_checkpoint_find(struct mr_store *s, const char *folder, uint64_t step, struct mr_path *out, struct mr_error *err)
 {
     struct mr_checkpoint_dirs d;
     uint64_t newest = UINT64_MAX;
@@ -112,7 +125,7 @@ int mr_checkpoint_find(struct mr_store *s, const char *folder, uint64_t step, ch
         newest = newest == UINT64_MAX ? d.item[i].step : newest;
         found = step == UINT64_MAX || d.item[i].step == step;
         if (found)
-            mr_checkpoint_dir_path(folder, d.item[i].step, d.item[i].kind, out);
+            *out = mr_checkpoint_dir_path(folder, d.item[i].step, d.item[i].kind);
     }
     bool unfinished = d.n > 0;
     mr_checkpoint_dirs_done(&d);
@@ -152,15 +165,15 @@ static int collect_name(void *user, const char *name, bool is_dir, struct mr_err
 /* Folders in a checkpoint are not ours and stay: under another name, so that they are in nobody's way. */
 static int set_aside(struct mr_store *s, const char *dir, struct mr_error *err)
 {
-    char kept[MR_CHECKPOINT_PATH + 32];
+    struct mr_path kept;
     struct mr_store_stat st;
     unsigned n = 0;
     do
-        snprintf(kept, sizeof kept, "%.*s.kept-%u", MR_CHECKPOINT_PATH, dir, n++);
-    while (n < 1000 && s->ops->stat(s, kept, &st, NULL) == 0);
-    int rc = s->ops->rename(s, dir, kept, err);
+        kept = mr_path("%s.kept-%u", dir, n++);
+    while (n < 1000 && s->ops->stat(s, kept.text, &st, NULL) == 0);
+    int rc = s->ops->rename(s, dir, kept.text, err);
     if (!rc)
-        mr_log(MR_LOG_WARN, "'%s' has folders in it that no checkpoint has: they are kept as '%s'", dir, kept);
+        mr_log(MR_LOG_WARN, "'%s' has folders in it that no checkpoint has: they are kept as '%s'", dir, kept.text);
     return rc;
 }
 
@@ -168,13 +181,11 @@ static int set_aside(struct mr_store *s, const char *dir, struct mr_error *err)
 static int remove_once(struct mr_store *s, const char *dir, bool *foreign, struct mr_error *err)
 {
     struct removal l = {0};
-    char path[MR_CHECKPOINT_PATH + 256];
     int rc = s->ops->list(s, dir, collect_name, &l, err);
     if (rc == -ENOTDIR || rc == -ELOOP)
         rc = 0; /* a file or a link in our way */
     for (size_t i = 0; rc >= 0 && i < l.n; i++) {
-        snprintf(path, sizeof path, "%s/%s", dir, l.item[i]);
-        rc = s->ops->unlink(s, path, err);
+        rc = s->ops->unlink(s, mr_path("%s/%s", dir, l.item[i]).text, err);
         rc = rc == -ENOENT || rc == -ENOTEMPTY || rc == -EEXIST ? 0 : rc;
     }
     *foreign = l.folders > 0;
@@ -201,29 +212,26 @@ int mr_checkpoint_dir_remove(struct mr_store *s, const char *dir, struct mr_erro
 
 int mr_checkpoint_retire(struct mr_store *s, const char *folder, uint64_t step, struct mr_error *err)
 {
-    char final[MR_CHECKPOINT_PATH], tmp[MR_CHECKPOINT_PATH];
-    mr_checkpoint_dir_path(folder, step, MR_CHECKPOINT_COMPLETE, final);
-    mr_checkpoint_dir_path(folder, step, MR_CHECKPOINT_TMP, tmp);
-    int rc = mr_checkpoint_dir_remove(s, tmp, err);
+    struct mr_path tmp = mr_checkpoint_dir_path(folder, step, MR_CHECKPOINT_TMP);
+    int rc = mr_checkpoint_dir_remove(s, tmp.text, err);
     if (!rc)
-        rc = s->ops->rename(s, final, tmp, err);
-    return rc ? rc : mr_checkpoint_dir_remove(s, tmp, err);
+        rc = s->ops->rename(s, mr_checkpoint_dir_path(folder, step, MR_CHECKPOINT_COMPLETE).text, tmp.text, err);
+    return rc ? rc : mr_checkpoint_dir_remove(s, tmp.text, err);
 }
 
 int mr_checkpoint_folder_repair(struct mr_store *s, const char *folder, struct mr_error *err)
 {
     struct mr_checkpoint_dirs d;
-    char path[MR_CHECKPOINT_PATH], final[MR_CHECKPOINT_PATH];
     int rc = mr_checkpoint_dirs_read(s, folder, &d, err);
     if (rc)
         return rc;
     for (size_t i = 0; i < d.n && !rc; i++) {
         if (d.item[i].kind == MR_CHECKPOINT_COMPLETE)
             continue;
-        mr_checkpoint_dir_path(folder, d.item[i].step, d.item[i].kind, path);
-        mr_checkpoint_dir_path(folder, d.item[i].step, MR_CHECKPOINT_COMPLETE, final);
-        rc = mr_checkpoint_dirs_usable(&d, i) ? s->ops->rename(s, path, final, err)
-                                              : mr_checkpoint_dir_remove(s, path, err);
+        struct mr_path path = mr_checkpoint_dir_path(folder, d.item[i].step, d.item[i].kind);
+        struct mr_path final = mr_checkpoint_dir_path(folder, d.item[i].step, MR_CHECKPOINT_COMPLETE);
+        rc = mr_checkpoint_dirs_usable(&d, i) ? s->ops->rename(s, path.text, final.text, err)
+                                              : mr_checkpoint_dir_remove(s, path.text, err);
     }
     mr_checkpoint_dirs_done(&d);
     return rc;

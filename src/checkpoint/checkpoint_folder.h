@@ -16,6 +16,12 @@
 #define MR_CHECKPOINT_FOLDER_MAX 900
 #define MR_CHECKPOINT_PATH 1280
 
+/* A path as a value, for the call that needs it: unlink(s, mr_path("%s/%s", dir, name).text, err). */
+struct mr_path {
+    char text[MR_CHECKPOINT_PATH + 256];
+};
+struct mr_path mr_path(const char *fmt, ...) MR_PRINTF(1, 2);
+
 enum mr_checkpoint_kind { MR_CHECKPOINT_COMPLETE, MR_CHECKPOINT_OLD, MR_CHECKPOINT_TMP };
 
 struct mr_checkpoint_dir {
@@ -29,8 +35,8 @@ struct mr_checkpoint_dirs {
     size_t n, cap;
 };
 
-void mr_checkpoint_dir_path(const char *folder, uint64_t step, enum mr_checkpoint_kind kind,
-                            char out[MR_CHECKPOINT_PATH]);
+struct mr_path mr_checkpoint_dir_path(const char *folder, uint64_t step, enum mr_checkpoint_kind kind);
+uint64_t mr_checkpoint_step_of(const char *dir_path);
 int mr_checkpoint_dirs_read(struct mr_store *s, const char *folder, struct mr_checkpoint_dirs *out,
                             struct mr_error *err);
 void mr_checkpoint_dirs_done(struct mr_checkpoint_dirs *d);
@@ -38,7 +44,7 @@ void mr_checkpoint_dirs_done(struct mr_checkpoint_dirs *d);
 bool mr_checkpoint_dirs_usable(const struct mr_checkpoint_dirs *d, size_t i);
 /* The path of the complete checkpoint of that step, or of the newest (UINT64_MAX). MR_E_INCOMPLETE says that there is
  * none; other errors are the store's. */
-int mr_checkpoint_find(struct mr_store *s, const char *folder, uint64_t step, char out[MR_CHECKPOINT_PATH],
+int mr_checkpoint_find(struct mr_store *s, const char *folder, uint64_t step, struct mr_path *out,
                        struct mr_error *err);
 /* Removes a folder of files, or a file; a missing one is fine. */
 int mr_checkpoint_dir_remove(struct mr_store *s, const char *dir, struct mr_error *err);

@@ -17,7 +17,7 @@ void mr_checkpoint_hash_update(struct mr_checkpoint_hash *h, const void *data, s
 uint64_t mr_checkpoint_hash_digest(struct mr_checkpoint_hash *h);
 void mr_checkpoint_hash_free(struct mr_checkpoint_hash *h);
 
-/* The same from the chunks' own checksums. */
+/* The same from the chunks' own checksums, which are kept as they are hashed and stored: little-endian. */
 uint64_t mr_checkpoint_hash_of_chunks(const uint64_t *chunk, size_t n);
 
 #endif

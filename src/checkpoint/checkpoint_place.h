@@ -9,8 +9,6 @@
 
 #include <millrace/checkpoint.h>
 
-#define MR_CHECKPOINT_FILE_PATH (MR_CHECKPOINT_PATH + 256) /* of a file in a checkpoint */
-
 struct mr_events;
 struct mr_traffic;
 struct mr_checkpoint_place {
@@ -28,22 +26,20 @@ int mr_checkpoint_place_open(const char *folder, const char *store, uint32_t ran
                              struct mr_checkpoint_place *out, struct mr_error *err);
 void mr_checkpoint_place_close(struct mr_checkpoint_place *p); /* also of one that was never opened */
 
-/* Clears what a killed save left and makes the empty folder `tmp`. Nobody else may be writing to the place. */
-int mr_checkpoint_begin(const struct mr_checkpoint_place *at, const char *tmp, struct mr_error *err);
-/* checkpoint.json into `tmp`, durability, the final name. */
-int mr_checkpoint_publish(const struct mr_checkpoint_place *at, struct mr_events *events, const char *tmp,
-                          const struct mr_checkpoint_list *all, struct mr_error *err);
+/* Clears what a killed save left and makes the empty folder step-N.tmp. Nobody else may be writing to the place. */
+int mr_checkpoint_begin(const struct mr_checkpoint_place *at, uint64_t step, struct mr_error *err);
+/* step-N.tmp becomes step-N. One that is there already steps aside first and comes back if the renaming fails, so a
+ * complete copy exists at every moment (C1, C2). */
+int mr_checkpoint_publish(const struct mr_checkpoint_place *at, uint64_t step, struct mr_error *err);
 /* Removes all but the newest keep_last; the one just saved stays even if its step is lower than others'. */
 int mr_checkpoint_retire_older(const struct mr_checkpoint_place *at, uint64_t just_saved, struct mr_error *err);
 /* The list of the checkpoint in `dir`; MR_E_CORRUPT when there is none. */
 int mr_checkpoint_read_list(const struct mr_checkpoint_place *at, const char *dir, struct mr_checkpoint_list *out,
                             struct mr_error *err);
-/* The same of any path; -ENOENT. */
+/* Whether the checkpoint in `dir` was made by that save. */
+bool mr_checkpoint_is_of(const struct mr_checkpoint_place *at, const char *dir, const char *save);
+/* The same list of any path; -ENOENT. */
 int mr_checkpoint_read_part(const struct mr_checkpoint_place *at, const char *path, struct mr_checkpoint_list *out,
                             struct mr_error *err);
-/* Reads all files of a list and compares them with it: threads, buffer_bytes, direct and stopped of the parameters. Adds
- * what the reads took. MR_E_CORRUPT names the file. */
-int mr_checkpoint_verify(const struct mr_checkpoint_params *p, const struct mr_checkpoint_place *at, const char *dir,
-                         const struct mr_checkpoint_list *l, uint64_t *read_ns, struct mr_error *err);
 
 #endif

@@ -11,17 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FILE_PATH MR_CHECKPOINT_FILE_PATH
 #define PREFIX ".have-"
 #define TEXT_MAX (64 * MR_MIB)
 #define PAUSE_NS (20 * 1000 * 1000ull)
 
-void mr_state_tier_folder(const char *tier, uint32_t share, char out[MR_CHECKPOINT_PATH])
+struct mr_path mr_state_tier_folder(const char *tier, uint32_t share)
 {
-    if (share == MR_STATE_ALL_SHARES)
-        snprintf(out, MR_CHECKPOINT_PATH, "%.*s", MR_CHECKPOINT_FOLDER_MAX, tier);
-    else
-        snprintf(out, MR_CHECKPOINT_PATH, "%.*s/rank-%05u", MR_CHECKPOINT_FOLDER_MAX, tier, share);
+    return share == MR_STATE_ALL_SHARES ? mr_path("%s", tier) : mr_path("%s/rank-%05u", tier, share);
 }
 
 static int by_save(const void *a, const void *b)
@@ -71,13 +67,11 @@ static int look_at(struct looking *l, const char *dir, uint64_t step, uint32_t s
 {
     struct mr_checkpoint_list list;
     struct mr_store_stat st = {0};
-    char path[FILE_PATH];
     if (mr_checkpoint_read_list(&l->tier->at, dir, &list, NULL))
         return 0; /* damaged: as if it were not there */
     struct mr_state_had h = {.step = step, .share = share, .world = list.world, .tier = l->number};
     snprintf(h.id, sizeof h.id, "%s", *list.save ? list.save : "-");
-    snprintf(path, sizeof path, "%s/" MR_CHECKPOINT_LIST_NAME, dir);
-    l->tier->at.store->ops->stat(l->tier->at.store, path, &st, NULL);
+    l->tier->at.store->ops->stat(l->tier->at.store, mr_path("%s/" MR_CHECKPOINT_LIST_NAME, dir).text, &st, NULL);
     h.time_ns = st.mtime_ns;
     for (size_t i = 0; i < list.n; i++)
         h.bytes += list.items[i].bytes;
@@ -92,17 +86,16 @@ static int look_at(struct looking *l, const char *dir, uint64_t step, uint32_t s
 
 static int look_in(struct looking *l, uint32_t share)
 {
-    char folder[MR_CHECKPOINT_PATH], dir[MR_CHECKPOINT_PATH];
+    struct mr_path folder = mr_state_tier_folder(l->base, share);
     struct mr_checkpoint_dirs d = {0};
     struct mr_store *s = l->tier->at.store;
     int rc = 0;
-    mr_state_tier_folder(l->base, share, folder);
-    if (strcmp(l->final->at.folder, folder) == 0 || mr_checkpoint_dirs_read(s, folder, &d, NULL))
+    if (strcmp(l->final->at.folder, folder.text) == 0 || mr_checkpoint_dirs_read(s, folder.text, &d, NULL))
         return 0; /* nothing there yet */
     for (size_t k = 0; k < d.n && !rc; k++)
         if (mr_checkpoint_dirs_usable(&d, k)) {
-            mr_checkpoint_dir_path(folder, d.item[k].step, d.item[k].kind, dir);
-            rc = look_at(l, dir, d.item[k].step, share);
+            struct mr_path dir = mr_checkpoint_dir_path(folder.text, d.item[k].step, d.item[k].kind);
+            rc = look_at(l, dir.text, d.item[k].step, share);
         }
     mr_checkpoint_dirs_done(&d);
     return rc;
@@ -140,14 +133,8 @@ static int look(const struct mr_save_place *final, const struct mr_save_place *c
 
 /* ---- what all find ---- */
 
-static void file_of(const char *dir, uint32_t rank, char out[FILE_PATH])
-{
-    snprintf(out, FILE_PATH, "%s/rank-%05u", dir, rank);
-}
-
 static int say(const struct mr_save_place *final, const char *dir, const struct mr_state_have *h, struct mr_error *err)
 {
-    char path[FILE_PATH];
     size_t cap = h->n * 192 + 1, len = 0;
     char *text = malloc(cap);
     if (!text)
@@ -157,10 +144,9 @@ static int say(const struct mr_save_place *final, const char *dir, const struct 
         len +=
             (size_t)snprintf(text + len, cap - len, "%" PRIu64 " %u %u %" PRIu64 " %" PRIu64 " %s\n", h->item[i].step,
                              h->item[i].share, h->item[i].world, h->item[i].time_ns, h->item[i].bytes, h->item[i].id);
-    file_of(dir, final->rank, path);
     int rc = mr_store_mkdirs(final->at.store, dir, err);
     if (!rc)
-        rc = mr_store_write_file(final->at.store, path, text, len, err);
+        rc = mr_store_write_file(final->at.store, mr_path("%s/rank-%05u", dir, final->rank).text, text, len, err);
     free(text);
     return rc;
 }
@@ -208,12 +194,11 @@ static void keep_whole(struct mr_state_have *h)
 static int hear(const struct mr_save_place *final, const char *dir, uint32_t rank, uint64_t until_ns,
                 struct mr_state_have *h, struct mr_error *err)
 {
-    char path[FILE_PATH];
+    struct mr_path path = mr_path("%s/rank-%05u", dir, rank);
     void *text;
     size_t len;
-    file_of(dir, rank, path);
     for (;;) {
-        int rc = mr_store_read_file(final->at.store, path, TEXT_MAX, &text, &len, err);
+        int rc = mr_store_read_file(final->at.store, path.text, TEXT_MAX, &text, &len, err);
         if (!rc) {
             rc = take_lines(h, text) ? mr_error_set(err, -ENOMEM, "cannot list checkpoints") : 0;
             free(text);
@@ -234,15 +219,14 @@ int mr_state_have_common(const struct mr_save_place *final, const struct mr_save
                          struct mr_state_have *mine, struct mr_state_have *common, struct mr_error *err)
 {
     struct mr_state_have own = {0}, all = {0};
-    char dir[MR_CHECKPOINT_PATH];
+    struct mr_path dir = mr_path("%s/" PREFIX "%s-%s", final->at.folder, what, job);
     uint64_t until = mr_now_ns() + final->timeout_ns;
     bool alone = final->world == 1 || !final->at.shared;
     int rc = look(final, tier, base, tiers, &own) ? mr_error_set(err, -ENOMEM, "cannot list checkpoints") : 0;
-    snprintf(dir, sizeof dir, "%.*s/" PREFIX "%s-%s", MR_CHECKPOINT_FOLDER_MAX, final->at.folder, what, job);
     if (!rc && !alone)
-        rc = say(final, dir, &own, err);
+        rc = say(final, dir.text, &own, err);
     for (uint32_t r = 0; r < final->world && !rc && !alone; r++)
-        rc = hear(final, dir, r, until, &all, err);
+        rc = hear(final, dir.text, r, until, &all, err);
     for (size_t i = 0; i < own.n && !rc && alone; i++) {
         rc = add(&all, &own.item[i]) ? mr_error_set(err, -ENOMEM, "cannot list checkpoints") : 0;
         if (!final->at.shared)
@@ -267,12 +251,9 @@ struct forgetting {
 static int forget_one(void *user, const char *name, bool is_dir, struct mr_error *err)
 {
     const struct forgetting *f = user;
-    char path[FILE_PATH];
     (void)err;
-    if (!is_dir || strncmp(name, PREFIX, strlen(PREFIX)) != 0 || strstr(name, f->job))
-        return 0;
-    snprintf(path, sizeof path, "%s/%s", f->final->at.folder, name);
-    mr_checkpoint_dir_remove(f->final->at.store, path, NULL);
+    if (is_dir && strncmp(name, PREFIX, strlen(PREFIX)) == 0 && !strstr(name, f->job))
+        mr_checkpoint_dir_remove(f->final->at.store, mr_path("%s/%s", f->final->at.folder, name).text, NULL);
     return 0;
 }
 

@@ -26,7 +26,7 @@ struct mr_state_have {
 #define MR_STATE_ALL_SHARES UINT32_MAX
 
 /* TIER/rank-R, or TIER. */
-void mr_state_tier_folder(const char *tier, uint32_t share, char out[MR_CHECKPOINT_PATH]);
+struct mr_path mr_state_tier_folder(const char *tier, uint32_t share);
 /* Waits for all ranks, as long as a save may. base: the tiers' folders. *mine: the shares of this rank, or NULL. */
 int mr_state_have_common(const struct mr_save_place *final, const struct mr_save_place *const *tier,
                          const char *const *base, size_t tiers, const char *job, const char *what,

@@ -6,6 +6,7 @@
 #include "base/common.h"
 #include "base/map.h"
 #include "base/workers.h"
+#include "checkpoint/checkpoint_read.h"
 #include "checkpoint/state_cuda.h"
 #include "checkpoint/state_header.h"
 #include "checkpoint/state_image.h"
@@ -20,19 +21,17 @@
 #include <string.h>
 #include <xxhash.h>
 
-#define FILE_PATH MR_CHECKPOINT_FILE_PATH
 #define THREADS_DEFAULT 8
 
 struct file {
     struct mr_object *object;
     uint64_t bytes;
-    uint64_t *sum; /* of each chunk; NULL: none are known */
-    size_t chunks;
+    uint64_t *sum; /* of each chunk, little-endian; NULL: none are known */
 };
 
 struct mr_state_reader {
     struct mr_checkpoint_place at;
-    char dir[MR_CHECKPOINT_PATH];
+    struct mr_path dir;
     struct mr_checkpoint_list list;
     unsigned threads;
     bool direct;
@@ -54,7 +53,7 @@ static int read_chunk(const struct file *f, size_t chunk, uint8_t *buf, struct m
 {
     size_t n = (size_t)chunk_len(f, chunk);
     int rc = mr_object_read(f->object, buf, n, chunk * MR_STATE_CHUNK, err);
-    if (rc || XXH3_64bits(buf, n) == f->sum[chunk])
+    if (rc || XXH3_64bits(buf, n) == le64toh(f->sum[chunk]))
         return rc;
     mr_error_plain(err, MR_E_CORRUPT, "'%s' does not match its checksum at bytes %" PRIu64 " to %" PRIu64,
                    f->object->path, (uint64_t)(chunk * MR_STATE_CHUNK), (uint64_t)(chunk * MR_STATE_CHUNK + n));
@@ -106,26 +105,14 @@ static int read_header(struct mr_state_reader *r, uint32_t number, uint32_t rank
     return rc;
 }
 
-static int open_one(struct mr_state_reader *r, const char *path, struct file *f, struct mr_error *err)
-{
-    int rc = mr_object_open(r->at.store, path, MR_OBJ_READ | (r->direct ? MR_OBJ_DIRECT : 0), &f->object, err);
-    return rc ? rc : mr_object_size(f->object, &f->bytes, err);
-}
-
 static int open_rank(struct mr_state_reader *r, const struct mr_checkpoint_entry *e, struct mr_error *err)
 {
-    char path[FILE_PATH];
     uint32_t number = (uint32_t)r->files++;
     struct file *f = &r->file[number];
-    snprintf(path, sizeof path, "%s/%s", r->dir, e->name);
-    int rc = open_one(r, path, f, err);
-    if (rc == -ENOENT)
-        rc = mr_error_plain(err, MR_E_CORRUPT, "'%s' is missing: the checkpoint's list names it", path);
-    if (!rc && f->bytes != e->bytes)
-        rc = mr_error_plain(err, MR_E_CORRUPT, "'%s' has %" PRIu64 " bytes, the checkpoint's list says %" PRIu64, path,
-                            f->bytes, e->bytes);
+    f->bytes = e->bytes;
+    int rc = mr_checkpoint_open_entry(&r->at, r->dir.text, e, r->direct, &f->object, err);
     if (!rc)
-        rc = mr_state_read_sums(r->at.store, r->dir, &r->list, e, &f->sum, &f->chunks, err);
+        rc = mr_state_read_sums(r->at.store, r->dir.text, &r->list, e, &f->sum, err);
     return rc ? rc : read_header(r, number, e->rank, err);
 }
 
@@ -137,7 +124,8 @@ static int open_files(struct mr_state_reader *r, struct mr_error *err)
         if (mr_state_holds_tensors(&r->list.items[i]))
             rc = open_rank(r, &r->list.items[i], err);
     if (!rc && !r->files) {
-        mr_error_plain(err, MR_E_FORMAT, "'%s' holds no tensors: it is a checkpoint of an emulated training", r->dir);
+        mr_error_plain(err, MR_E_FORMAT, "'%s' holds no tensors: it is a checkpoint of an emulated training",
+                       r->dir.text);
         rc = MR_E_FORMAT;
     }
     return rc;
@@ -151,7 +139,9 @@ static int open_bare(struct mr_state_reader *r, const char *path, struct mr_erro
         return mr_error_set(err, -ENOMEM, "cannot open '%s'", path);
     r->files = 1;
     r->list.world = 1;
-    int rc = open_one(r, path, &r->file[0], err);
+    int rc = mr_object_open(r->at.store, path, MR_OBJ_READ | (r->direct ? MR_OBJ_DIRECT : 0), &r->file[0].object, err);
+    if (!rc)
+        rc = mr_object_size(r->file[0].object, &r->file[0].bytes, err);
     return rc ? rc : read_header(r, 0, 0, err);
 }
 
@@ -191,9 +181,9 @@ int mr_state_open(const struct mr_state_params *p, struct mr_state_reader **out,
     if (!rc && is_bare(p->folder)) {
         rc = open_bare(r, p->folder, err);
     } else if (!rc) {
-        rc = mr_checkpoint_find(r->at.store, r->at.folder, p->step, r->dir, err);
+        rc = mr_checkpoint_find(r->at.store, r->at.folder, p->step, &r->dir, err);
         if (!rc)
-            rc = mr_checkpoint_read_list(&r->at, r->dir, &r->list, err);
+            rc = mr_checkpoint_read_list(&r->at, r->dir.text, &r->list, err);
         if (!rc)
             rc = open_files(r, err);
     }
@@ -264,7 +254,7 @@ int mr_state_json(struct mr_state_reader *r, uint32_t rank, const char *what, ch
         *text = NULL;
         return 0;
     }
-    int rc = mr_state_read_entry(r->at.store, r->dir, e, MR_STATE_JSON_MAX, &data,
+    int rc = mr_state_read_entry(r->at.store, r->dir.text, e, MR_STATE_JSON_MAX, &data,
                                  err); /* ends with a NUL: mr_store_read_file */
     if (!rc)
         *text = data;
@@ -286,7 +276,7 @@ struct reading {
     struct mr_state_reader *r;
     MR_VEC(struct part) part; /* by file, chunk */
     MR_VEC(size_t) first;     /* of each chunk in `part`, and the end */
-    uint8_t **buf;            /* of each thread */
+    uint8_t *buf;             /* a chunk of each thread */
     bool device;              /* some of it goes to a CUDA device: through these buffers */
 };
 
@@ -344,7 +334,7 @@ static int read_group(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error
     struct reading *d = ctx->user;
     size_t i = d->first.item[index], end = d->first.item[index + 1];
     const struct file *f = &d->r->file[d->part.item[i].file];
-    uint8_t *buf = d->buf[ctx->thread];
+    uint8_t *buf = d->buf + ctx->thread * MR_STATE_CHUNK;
     int rc = f->sum ? read_chunk(f, d->part.item[i].chunk, buf, err) : 0;
     int device = 0;
     for (; i < end && !rc; i++) {
@@ -363,28 +353,6 @@ static int read_group(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error
     return rc ? rc : copied;
 }
 
-static void free_buffers(struct reading *d, unsigned threads)
-{
-    for (unsigned i = 0; d->buf && i < threads; i++) {
-        if (d->device && d->buf[i])
-            mr_cuda_unpin(d->buf[i]);
-        free(d->buf[i]);
-    }
-    free(d->buf);
-}
-
-static int get_buffers(struct reading *d, unsigned threads, struct mr_error *err)
-{
-    d->buf = calloc(threads, sizeof(*d->buf));
-    bool ok = d->buf;
-    for (unsigned i = 0; ok && i < threads; i++) {
-        ok = (d->buf[i] = aligned_alloc(4096, MR_STATE_CHUNK)) != NULL;
-        if (ok && d->device)
-            mr_cuda_pin(d->buf[i], MR_STATE_CHUNK); /* or slower */
-    }
-    return ok ? 0 : mr_error_set(err, -ENOMEM, "cannot get %u buffers", threads);
-}
-
 static int read_groups(struct reading *d, struct mr_error *err)
 {
     size_t groups = d->first.n - 1;
@@ -392,10 +360,14 @@ static int read_groups(struct reading *d, struct mr_error *err)
     int rc = d->device ? mr_cuda_find(err) : 0;
     if (rc)
         return rc;
-    rc = get_buffers(d, threads, err);
-    if (!rc)
-        rc = mr_workers_run(threads, groups, 1, read_group, d, NULL, err);
-    free_buffers(d, threads);
+    d->buf = aligned_alloc(4096, threads * MR_STATE_CHUNK);
+    if (!d->buf)
+        return mr_error_set(err, -ENOMEM, "cannot get %u buffers", threads);
+    bool pinned = d->device && mr_cuda_pin(d->buf, threads * MR_STATE_CHUNK) == 0; /* or slower */
+    rc = mr_workers_run(threads, groups, 1, read_group, d, NULL, err);
+    if (pinned)
+        mr_cuda_unpin(d->buf);
+    free(d->buf);
     return rc;
 }
 

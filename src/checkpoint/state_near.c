@@ -31,7 +31,6 @@ static void close_all(struct near *r)
 
 static int open_all(const struct mr_saver_params *p, struct near *r, struct mr_error *err)
 {
-    char folder[MR_CHECKPOINT_PATH];
     if (p->tiers > MR_SAVER_TIERS || !p->folder || p->world < 1 || p->rank >= p->world)
         return mr_error_plain(err, MR_E_USAGE, "a folder, a rank of the job's and at most %d tiers", MR_SAVER_TIERS);
     if (p->world > 1 && (!p->job || !*p->job))
@@ -42,11 +41,11 @@ static int open_all(const struct mr_saver_params *p, struct near *r, struct mr_e
     snprintf(r->job, sizeof r->job, "%016" PRIx64, XXH3_64bits(job, strlen(job)));
     int rc = mr_checkpoint_place_open(p->folder, p->store, p->rank, NULL, &r->final.at, err);
     for (size_t i = 0; i < p->tiers && !rc; i++) {
-        mr_state_tier_folder(p->tier[i].folder, p->rank, folder);
+        struct mr_path folder = mr_state_tier_folder(p->tier[i].folder, p->rank);
         r->base[r->n] = p->tier[i].folder;
         r->at[r->n] = &r->tier[r->n];
         struct mr_checkpoint_place *at = &r->tier[r->n++].at;
-        rc = mr_checkpoint_place_open(folder, p->tier[i].store, p->rank, NULL, at, err);
+        rc = mr_checkpoint_place_open(folder.text, p->tier[i].store, p->rank, NULL, at, err);
         if (!rc && mr_store_confine(at->store, p->tier[i].folder, true))
             rc = mr_error_set(err, -ENOMEM, "cannot look at a tier");
         if (!rc && at->shared)
@@ -56,32 +55,26 @@ static int open_all(const struct mr_saver_params *p, struct near *r, struct mr_e
 }
 
 /* The newest usable one there, if any. */
-static bool newest_in(const struct mr_save_place *at, struct mr_state_had *out)
+static bool newest_in(const struct mr_checkpoint_place *at, struct mr_state_had *out)
 {
-    char dir[MR_CHECKPOINT_PATH];
+    struct mr_path dir;
     struct mr_checkpoint_list l;
-    if (mr_checkpoint_find(at->at.store, at->at.folder, UINT64_MAX, dir, NULL))
+    if (mr_checkpoint_find(at->store, at->folder, UINT64_MAX, &dir, NULL))
         return false;
-    const char *name = strrchr(dir, '/');
-    out->step = strtoull(name + strlen("/step-"), NULL, 10);
+    out->step = mr_checkpoint_step_of(dir.text);
     out->id[0] = '\0'; /* damaged: its load says so */
-    if (mr_checkpoint_read_list(&at->at, dir, &l, NULL))
+    if (mr_checkpoint_read_list(at, dir.text, &l, NULL))
         return true;
     snprintf(out->id, sizeof out->id, "%s", l.save);
     mr_checkpoint_list_done(&l);
     return true;
 }
 
-static bool has(const struct mr_save_place *at, const struct mr_state_had *what)
+static bool has(const struct mr_checkpoint_place *at, const struct mr_state_had *what)
 {
-    char dir[MR_CHECKPOINT_PATH];
-    struct mr_checkpoint_list l;
-    if (mr_checkpoint_find(at->at.store, at->at.folder, what->step, dir, NULL) ||
-        mr_checkpoint_read_list(&at->at, dir, &l, NULL))
-        return false;
-    bool same = strcmp(l.save, what->id) == 0;
-    mr_checkpoint_list_done(&l);
-    return same;
+    struct mr_path dir;
+    return mr_checkpoint_find(at->store, at->folder, what->step, &dir, NULL) == 0 &&
+           mr_checkpoint_is_of(at, dir.text, what->id);
 }
 
 /* Of a step that is in the folder and, of another save, in the tiers, those have the later one: it is not drained. */
@@ -89,7 +82,7 @@ static int choose(struct near *r, const struct mr_state_have *common, uint64_t *
                   struct mr_error *err)
 {
     struct mr_state_had newest;
-    bool there = newest_in(&r->final, &newest);
+    bool there = newest_in(&r->final.at, &newest);
     for (size_t i = common->n; i-- > 0;) {
         const struct mr_state_had *h = &common->item[i];
         if (h->world != r->final.world)
@@ -104,7 +97,7 @@ static int choose(struct near *r, const struct mr_state_have *common, uint64_t *
         return mr_error_plain(err, MR_E_INCOMPLETE, "there is no complete checkpoint in '%s' or the tiers before it",
                               r->final.at.folder);
     *step = newest.step;
-    for (*place = 0; *place < r->n && !has(&r->tier[*place], &newest); ++*place)
+    for (*place = 0; *place < r->n && !has(&r->tier[*place].at, &newest); ++*place)
         ;
     return 0;
 }

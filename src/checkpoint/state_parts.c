@@ -1,13 +1,11 @@
 /* See the header. */
 #include "checkpoint/state_parts.h"
 
-#include "base/common.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_hash.h"
 #include "checkpoint/state_image.h"
 #include "checkpoint/state_save.h"
 
-#include <endian.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,23 +32,22 @@ const struct mr_checkpoint_entry *mr_state_find_entry(const struct mr_checkpoint
 int mr_state_read_entry(struct mr_store *s, const char *dir, const struct mr_checkpoint_entry *e, uint64_t max,
                         void **data, struct mr_error *err)
 {
-    char path[MR_CHECKPOINT_PATH + 256];
+    struct mr_path path = mr_path("%s/%s", dir, e->name);
     size_t len;
-    snprintf(path, sizeof path, "%s/%s", dir, e->name);
-    int rc = mr_store_read_file(s, path, max, data, &len, err);
+    int rc = mr_store_read_file(s, path.text, max, data, &len, err);
     if (rc == -ENOENT)
-        return mr_error_plain(err, MR_E_CORRUPT, "'%s' is missing: the checkpoint's list names it", path);
+        return mr_error_plain(err, MR_E_CORRUPT, "'%s' is missing: the checkpoint's list names it", path.text);
     if (rc)
         return rc;
     if (len == e->bytes && XXH3_64bits(*data, len) == e->hash)
         return 0;
     free(*data);
-    mr_error_plain(err, MR_E_CORRUPT, "'%s' does not match its checksum or length", path);
+    mr_error_plain(err, MR_E_CORRUPT, "'%s' does not match its checksum or length", path.text);
     return mr_error_hint(err, "load an older checkpoint"), MR_E_CORRUPT;
 }
 
 int mr_state_read_sums(struct mr_store *s, const char *dir, const struct mr_checkpoint_list *l,
-                       const struct mr_checkpoint_entry *e, uint64_t **sum, size_t *chunks, struct mr_error *err)
+                       const struct mr_checkpoint_entry *e, uint64_t **sum, struct mr_error *err)
 {
     char name[64];
     uint64_t *words;
@@ -62,18 +59,12 @@ int mr_state_read_sums(struct mr_store *s, const char *dir, const struct mr_chec
     int rc = mr_state_read_entry(s, dir, sums, SUMS_MAX, (void **)&words, err);
     if (rc)
         return rc;
-    uint64_t *out = calloc(MR_MAX(n, 1u), sizeof(*out));
-    for (size_t i = 0; out && i < n; i++)
-        out[i] = le64toh(words[3 + i]);
-    free(words);
-    if (!out)
-        return mr_error_set(err, -ENOMEM, "cannot read checksums");
-    if (mr_checkpoint_hash_of_chunks(out, n) != e->hash) {
-        free(out);
+    memmove(words, words + 3, n * sizeof(*words));
+    if (mr_checkpoint_hash_of_chunks(words, n) != e->hash) {
+        free(words);
         return mr_error_plain(err, MR_E_CORRUPT, "the checksums of '%s' are not those of the checkpoint's list",
                               e->name);
     }
-    *sum = out;
-    *chunks = n;
+    *sum = words;
     return 0;
 }

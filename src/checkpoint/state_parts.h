@@ -13,8 +13,9 @@ const struct mr_checkpoint_entry *mr_state_find_entry(const struct mr_checkpoint
 /* The content of a small file, malloc'ed, with a NUL behind it. */
 int mr_state_read_entry(struct mr_store *s, const char *dir, const struct mr_checkpoint_entry *e, uint64_t max,
                         void **data, struct mr_error *err);
-/* The checksums of the chunks of a rank's tensors, malloc'ed; they make up the checksum that the list has. */
+/* The checksums of the chunks of a rank's tensors, little-endian, malloc'ed; they make up the checksum that the list has.
+ */
 int mr_state_read_sums(struct mr_store *s, const char *dir, const struct mr_checkpoint_list *l,
-                       const struct mr_checkpoint_entry *e, uint64_t **sum, size_t *chunks, struct mr_error *err);
+                       const struct mr_checkpoint_entry *e, uint64_t **sum, struct mr_error *err);
 
 #endif

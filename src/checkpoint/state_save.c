@@ -24,7 +24,6 @@
 #include <string.h>
 #include <xxhash.h>
 
-#define FILE_PATH MR_CHECKPOINT_FILE_PATH
 #define OPEN_AT_ONCE 64 /* files of a rank: more are opened as they are written */
 #define POLL_FIRST_NS (200 * 1000ull)
 #define POLL_LAST_NS (50 * 1000 * 1000ull)
@@ -36,16 +35,26 @@ void mr_save_file_name(uint32_t rank, const char *ending, char out[64])
     snprintf(out, 64, "rank-%05u%s", rank, ending);
 }
 
-static void in_folder(const char *dir, uint32_t rank, const char *ending, char out[FILE_PATH])
+static struct mr_path tmp_of(const struct mr_save_place *p, const struct mr_save *s)
 {
-    char name[64];
-    mr_save_file_name(rank, ending, name);
-    snprintf(out, FILE_PATH, "%s/%s", dir, name);
+    return mr_checkpoint_dir_path(p->at.folder, s->step, MR_CHECKPOINT_TMP);
 }
 
-static void tmp_of(const struct mr_save_place *p, const struct mr_save *s, char out[MR_CHECKPOINT_PATH])
+/* What a rank leaves there: its part of the list, or why it has none. */
+static struct mr_path left_by(const struct mr_save_place *p, const struct mr_save *s, uint32_t rank, const char *ending)
 {
-    mr_checkpoint_dir_path(p->at.folder, s->step, MR_CHECKPOINT_TMP, out);
+    return mr_path("%s/rank-%05u%s", tmp_of(p, s).text, rank, ending);
+}
+
+static struct mr_path marker_of(const struct mr_save_place *p, const struct mr_save *s)
+{
+    return mr_path("%s/begin-%s%s", tmp_of(p, s).text, s->id, s->by);
+}
+
+/* What the leader leaves of a save it gave up, in the folder above: who waits for its beginning or its end learns. */
+static struct mr_path failed_path(const struct mr_save_place *p, const struct mr_save *s)
+{
+    return mr_path("%s/.failed-%s%s", p->at.folder, s->id, s->by);
 }
 
 static void tell(const struct mr_save_place *p, enum mr_span what, const struct mr_save *s, uint64_t start,
@@ -159,38 +168,23 @@ static bool is_there(const struct mr_save_place *p, const char *path)
     return p->at.store->ops->stat(p->at.store, path, &st, NULL) == 0;
 }
 
-/* The reason a rank left behind. */
-static int read_failure(const struct mr_save_place *p, const char *dir, uint32_t rank, struct mr_error *err)
+/* The reason that is in this file; 0: there is none. */
+static int read_failure(const struct mr_save_place *p, const char *path, const char *what, struct mr_error *err)
 {
-    char path[FILE_PATH];
     void *text;
     size_t len;
-    in_folder(dir, rank, ".fail", path);
     if (!is_there(p, path) || mr_store_read_file(p->at.store, path, FAIL_MAX, &text, &len, NULL))
         return 0;
-    mr_error_plain(err, MR_E_PEER, "rank %u could not save: %.*s", rank, (int)len, (char *)text);
+    mr_error_plain(err, MR_E_PEER, "%s: %.*s", what, (int)len, (char *)text);
     free(text);
     return MR_E_PEER;
-}
-
-/* What the leader leaves of a save it gave up, in the folder above: who waits for its beginning or its end learns. */
-static void failed_path(const struct mr_save_place *p, const struct mr_save *s, char out[FILE_PATH])
-{
-    snprintf(out, FILE_PATH, "%s/.failed-%s%s", p->at.folder, s->id, s->by);
 }
 
 static int leader_failed(const struct mr_save_place *p, const struct mr_save *s, struct mr_error *err)
 {
-    char path[FILE_PATH];
-    void *text;
-    size_t len;
-    failed_path(p, s, path);
-    if (!is_there(p, path) || mr_store_read_file(p->at.store, path, FAIL_MAX, &text, &len, NULL))
-        return 0;
-    mr_error_plain(err, MR_E_PEER, "rank 0 gave up the save of step %" PRIu64 ": %.*s", s->step, (int)len,
-                   (char *)text);
-    free(text);
-    return MR_E_PEER;
+    char what[64];
+    snprintf(what, sizeof what, "rank 0 gave up the save of step %" PRIu64, s->step);
+    return read_failure(p, failed_path(p, s).text, what, err);
 }
 
 static int gave_up(int rc, struct mr_error *err, const struct mr_save *s, const char *what, uint32_t rank)
@@ -208,12 +202,9 @@ static int gave_up(int rc, struct mr_error *err, const struct mr_save *s, const 
 static int remove_failed(void *user, const char *name, bool is_dir, struct mr_error *err)
 {
     const struct mr_save_place *p = user;
-    char path[FILE_PATH];
     (void)is_dir, (void)err;
-    if (strncmp(name, ".failed-", 8) == 0) {
-        snprintf(path, sizeof path, "%s/%s", p->at.folder, name);
-        p->at.store->ops->unlink(p->at.store, path, NULL);
-    }
+    if (strncmp(name, ".failed-", 8) == 0)
+        p->at.store->ops->unlink(p->at.store, mr_path("%s/%s", p->at.folder, name).text, NULL);
     return 0;
 }
 
@@ -222,29 +213,11 @@ void mr_save_forget_failures(const struct mr_save_place *p)
     p->at.store->ops->list(p->at.store, p->at.folder, remove_failed, (void *)(uintptr_t)p, NULL);
 }
 
-static void marker_of(const char *tmp, const struct mr_save *s, char out[FILE_PATH])
+static int wait_for_begin(const struct mr_save_place *p, const struct mr_save *s, struct mr_error *err)
 {
-    snprintf(out, FILE_PATH, "%s/begin-%s%s", tmp, s->id, s->by);
-}
-
-static int put_file(const struct mr_save_place *p, const char *path, const void *data, size_t len, bool durable,
-                    struct mr_error *err)
-{
-    struct mr_object *o = NULL;
-    int rc = mr_object_open(p->at.store, path, MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_TRUNCATE, &o, err);
-    if (!rc && len)
-        rc = mr_object_write(o, data, len, 0, err);
-    if (!rc && durable)
-        rc = o->store->ops->fsync(o, err);
-    int closed = mr_object_close(o, rc ? NULL : err);
-    return rc ? rc : closed;
-}
-
-static int wait_for_begin(const struct mr_save_place *p, const struct mr_save *s, const char *marker,
-                          struct mr_error *err)
-{
+    struct mr_path marker = marker_of(p, s);
     struct polling w = start_polling(p, s);
-    while (!is_there(p, marker)) {
+    while (!is_there(p, marker.text)) {
         int rc = leader_failed(p, s, err);
         if (rc)
             return rc;
@@ -253,6 +226,57 @@ static int wait_for_begin(const struct mr_save_place *p, const struct mr_save *s
             return gave_up(rc, err, s, "begin this save", 0);
     }
     return 0;
+}
+
+static int sync_object(const struct mr_save_place *p, struct mr_save *s, struct mr_object *o, struct mr_error *err)
+{
+    if (!p->at.fsync)
+        return 0;
+    uint64_t start = mr_now_ns();
+    int rc = o->store->ops->fsync(o, err);
+    atomic_fetch_add(&s->fsync_ns, mr_now_ns() - start);
+    if (!rc)
+        tell(p, MR_SPAN_CKPT_FSYNC, s, start, 0);
+    return rc;
+}
+
+static int close_object(struct mr_object *o, int rc, struct mr_error *err)
+{
+    int closed = mr_object_close(o, rc ? NULL : err);
+    return rc ? rc : closed;
+}
+
+/* A small file, which stays open. */
+static int write_small(const struct mr_save_place *p, const char *path, const void *data, size_t len,
+                       struct mr_object **o, struct mr_error *err)
+{
+    int rc = mr_object_open(p->at.store, path, MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_TRUNCATE, o, err);
+    return rc || !len ? rc : mr_object_write(*o, data, len, 0, err);
+}
+
+/* For another rank to see; nothing that has to be durable. */
+static int put_note(const struct mr_save_place *p, struct mr_path path, const char *text, struct mr_error *err)
+{
+    struct mr_object *o = NULL;
+    int rc = write_small(p, path.text, text, strlen(text), &o, err);
+    return close_object(o, rc, err);
+}
+
+/* A list in the folder of the save; with fsync it, and the folder, are durable. */
+static int put_list(const struct mr_save_place *p, struct mr_save *s, const char *path,
+                    const struct mr_checkpoint_list *l, struct mr_error *err)
+{
+    struct mr_object *o = NULL;
+    char *text;
+    int rc = mr_checkpoint_list_encode(l, &text, err);
+    if (rc)
+        return rc;
+    rc = write_small(p, path, text, strlen(text), &o, err);
+    free(text);
+    if (!rc)
+        rc = sync_object(p, s, o, err);
+    rc = close_object(o, rc, err);
+    return rc || !p->at.fsync ? rc : p->at.store->ops->sync_dir(p->at.store, tmp_of(p, s).text, err);
 }
 
 /* Space and, at once, the length: file systems let only one thread at a time write past the end of a file. */
@@ -270,12 +294,10 @@ static int make_room(struct mr_object *o, uint64_t bytes, struct mr_error *err)
 static int open_file(const struct mr_save_place *p, const struct mr_save *s, struct mr_save_file *f,
                      struct mr_error *err)
 {
-    char tmp[MR_CHECKPOINT_PATH], path[FILE_PATH];
-    tmp_of(p, s, tmp);
-    snprintf(path, sizeof path, "%s/%s", tmp, f->is.name);
+    struct mr_path path = mr_path("%s/%s", tmp_of(p, s).text, f->is.name);
     /* Exclusive: the folder is new, so a file that exists is another rank's of the same name. */
     unsigned flags = MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_EXCLUSIVE | (p->direct ? MR_OBJ_DIRECT : 0);
-    int rc = mr_object_open(p->at.store, path, flags, &f->object, err);
+    int rc = mr_object_open(p->at.store, path.text, flags, &f->object, err);
     f->opened = !rc;
     if (rc == -EEXIST)
         rc = mr_error_plain(err, MR_E_USAGE, "two ranks write a checkpoint file named '%s'", f->is.name);
@@ -284,34 +306,19 @@ static int open_file(const struct mr_save_place *p, const struct mr_save *s, str
 
 int mr_save_begin(const struct mr_save_place *p, struct mr_save *s, struct mr_error *err)
 {
-    char tmp[MR_CHECKPOINT_PATH], path[FILE_PATH];
     int rc = 0;
-    tmp_of(p, s, tmp);
-    marker_of(tmp, s, path);
     if (p->at.lead) {
-        rc = mr_checkpoint_begin(&p->at, tmp, err);
+        rc = mr_checkpoint_begin(&p->at, s->step, err);
         if (!rc && p->world > 1 && !p->agree)
-            rc = put_file(p, path, "", 0, false, err);
+            rc = put_note(p, marker_of(p, s), "", err);
     } else if (!p->agree) {
-        rc = wait_for_begin(p, s, path, err);
+        rc = wait_for_begin(p, s, err);
         s->leader_is_gone = rc != 0;
     }
     rc = mr_save_agree(p, rc, err);
     s->begun = !rc;
     for (size_t i = 0; i < s->files && i < OPEN_AT_ONCE && !rc && !p->agree; i++)
         rc = open_file(p, s, &s->file[i], err);
-    return rc;
-}
-
-static int sync_object(const struct mr_save_place *p, struct mr_save *s, struct mr_object *o, struct mr_error *err)
-{
-    if (!p->at.fsync)
-        return 0;
-    uint64_t start = mr_now_ns();
-    int rc = o->store->ops->fsync(o, err);
-    atomic_fetch_add(&s->fsync_ns, mr_now_ns() - start);
-    if (!rc)
-        tell(p, MR_SPAN_CKPT_FSYNC, s, start, 0);
     return rc;
 }
 
@@ -341,9 +348,7 @@ int mr_save_write(const struct mr_save_place *p, struct mr_save *s, size_t file,
     pthread_mutex_unlock(&s->lock);
     if (!whole)
         return rc;
-    rc = sync_object(p, s, whole, err);
-    int closed = mr_object_close(whole, rc ? NULL : err);
-    return rc ? rc : closed;
+    return close_object(whole, sync_object(p, s, whole, err), err);
 }
 
 /* ---- this rank's part ---- */
@@ -369,34 +374,28 @@ static int finish_files(struct part *f, int rc, struct mr_error *err)
 {
     if (!rc && f->p->at.fsync && f->n)
         rc = mr_workers_run((unsigned)MR_MIN(f->n, (size_t)EXTRA_FILES + 1), f->n, 1, sync_one, f, NULL, err);
-    for (size_t i = 0; i < f->n; i++) {
-        int closed = mr_object_close(f->open[i], rc ? NULL : err);
-        rc = rc ? rc : closed;
-    }
+    for (size_t i = 0; i < f->n; i++)
+        rc = close_object(f->open[i], rc, err);
     return rc;
 }
 
 /* A small file of this rank and its row in the list. */
-static int put_entry(struct part *f, const char *tmp, const char *ending, const void *data, size_t len,
-                     struct mr_error *err)
+static int put_entry(struct part *f, const char *ending, const void *data, size_t len, struct mr_error *err)
 {
     const struct mr_save_place *p = f->p;
-    char path[FILE_PATH];
-    struct mr_object *o;
+    struct mr_object *o = NULL;
     struct mr_checkpoint_entry *e = &f->list.items[f->list.n++];
     mr_save_file_name(p->rank, ending, e->name);
     e->bytes = len;
     e->hash = XXH3_64bits(data, len);
     e->rank = p->rank;
-    in_folder(tmp, p->rank, ending, path);
-    int rc = mr_object_open(p->at.store, path, MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_TRUNCATE, &o, err);
-    if (rc)
-        return rc;
-    f->open[f->n++] = o;
-    return len ? mr_object_write(o, data, len, 0, err) : 0;
+    int rc = write_small(p, left_by(p, f->s, p->rank, ending).text, data, len, &o, err);
+    if (o)
+        f->open[f->n++] = o;
+    return rc;
 }
 
-static int put_sums(struct part *f, const char *tmp, struct mr_error *err)
+static int put_sums(struct part *f, struct mr_error *err)
 {
     const struct mr_save *s = f->s;
     size_t words = 3 + s->chunks;
@@ -406,9 +405,8 @@ static int put_sums(struct part *f, const char *tmp, struct mr_error *err)
     memcpy(out, MR_SAVE_SUMS_MAGIC, 8);
     out[1] = htole64(s->chunk_bytes);
     out[2] = htole64(s->chunks);
-    for (size_t i = 0; i < s->chunks; i++)
-        out[3 + i] = htole64(s->sum[i]);
-    int rc = put_entry(f, tmp, MR_SAVE_SUMS, out, words * sizeof(*out), err);
+    memcpy(out + 3, s->sum, s->chunks * sizeof(*s->sum));
+    int rc = put_entry(f, MR_SAVE_SUMS, out, words * sizeof(*out), err);
     free(out);
     return rc;
 }
@@ -429,7 +427,7 @@ static int add_file(struct part *f, struct mr_save_file *file, struct mr_error *
 }
 
 /* All files of this rank, complete; the list of them in `l`, whose items the caller frees. */
-static int make_part(const struct mr_save_place *p, struct mr_save *s, const char *tmp, struct mr_checkpoint_list *l,
+static int make_part(const struct mr_save_place *p, struct mr_save *s, struct mr_checkpoint_list *l,
                      struct mr_error *err)
 {
     struct part f = {.p = p, .s = s, .list = {.step = s->step, .world = p->world, .fsync = p->at.fsync}};
@@ -445,11 +443,11 @@ static int make_part(const struct mr_save_place *p, struct mr_save *s, const cha
     for (size_t i = 0; i < s->files && !rc; i++)
         rc = add_file(&f, &s->file[i], err);
     if (!rc && s->sums)
-        rc = put_sums(&f, tmp, err);
+        rc = put_sums(&f, err);
     if (!rc && s->json)
-        rc = put_entry(&f, tmp, MR_SAVE_STATE, s->json, strlen(s->json), err);
+        rc = put_entry(&f, MR_SAVE_STATE, s->json, strlen(s->json), err);
     if (!rc && s->loader)
-        rc = put_entry(&f, tmp, MR_SAVE_LOADER, s->loader, strlen(s->loader), err);
+        rc = put_entry(&f, MR_SAVE_LOADER, s->loader, strlen(s->loader), err);
     rc = finish_files(&f, rc, err);
     free(f.open);
     *l = f.list;
@@ -457,38 +455,24 @@ static int make_part(const struct mr_save_place *p, struct mr_save *s, const cha
 }
 
 /* Not the leader: hands the list over by one rename, and waits for what the leader makes of it. */
-static int hand_over(const struct mr_save_place *p, const char *tmp, const struct mr_checkpoint_list *l,
+static int hand_over(const struct mr_save_place *p, struct mr_save *s, const struct mr_checkpoint_list *l,
                      struct mr_error *err)
 {
-    char half[FILE_PATH], part[FILE_PATH];
-    char *text;
-    in_folder(tmp, p->rank, ".half", half);
-    in_folder(tmp, p->rank, ".part", part);
-    int rc = mr_checkpoint_list_encode(l, &text, err);
-    if (rc)
-        return rc;
-    rc = put_file(p, half, text, strlen(text), p->at.fsync, err);
-    free(text);
-    if (!rc && p->at.fsync)
-        rc = p->at.store->ops->sync_dir(p->at.store, tmp, err);
-    return rc ? rc : p->at.store->ops->rename(p->at.store, half, part, err);
+    struct mr_path half = left_by(p, s, p->rank, ".half"), part = left_by(p, s, p->rank, ".part");
+    int rc = put_list(p, s, half.text, l, err);
+    return rc ? rc : p->at.store->ops->rename(p->at.store, half.text, part.text, err);
 }
 
-static int wait_for_name(const struct mr_save_place *p, struct mr_save *s, const char *tmp, struct mr_error *err)
+static int wait_for_name(const struct mr_save_place *p, struct mr_save *s, struct mr_error *err)
 {
-    char final[MR_CHECKPOINT_PATH];
+    struct mr_path final = mr_checkpoint_dir_path(p->at.folder, s->step, MR_CHECKPOINT_COMPLETE);
     struct polling w = start_polling(p, s);
-    mr_checkpoint_dir_path(p->at.folder, s->step, MR_CHECKPOINT_COMPLETE, final);
     for (;;) {
-        struct mr_checkpoint_list l;
-        bool under_way = is_there(p, tmp); /* before the look at the name: between the two it can only be given */
-        if (mr_checkpoint_read_list(&p->at, final, &l, NULL) == 0) {
-            bool ours = strcmp(l.save, s->id) == 0;
-            mr_checkpoint_list_done(&l);
-            if (ours) {
-                s->durable_ns = mr_now_ns();
-                return 0;
-            }
+        bool under_way =
+            is_there(p, tmp_of(p, s).text); /* before the look at the name: between the two it can only be given */
+        if (mr_checkpoint_is_of(&p->at, final.text, s->id)) {
+            s->durable_ns = mr_now_ns();
+            return 0;
         }
         int rc = leader_failed(p, s, err);
         if (rc)
@@ -504,16 +488,18 @@ static int wait_for_name(const struct mr_save_place *p, struct mr_save *s, const
 
 /* ---- the leader ---- */
 
-static int wait_for_parts(const struct mr_save_place *p, const struct mr_save *s, const char *tmp, struct mr_error *err)
+static int wait_for_parts(const struct mr_save_place *p, const struct mr_save *s, struct mr_error *err)
 {
     struct polling w = start_polling(p, s);
     for (uint32_t r = 1; p->at.shared && r < p->world; r++) {
-        char part[FILE_PATH];
-        in_folder(tmp, r, ".part", part);
-        while (!is_there(p, part)) {
+        struct mr_path part = left_by(p, s, r, ".part");
+        while (!is_there(p, part.text)) {
             int rc = 0;
-            for (uint32_t k = r; k < p->world && !rc; k++)
-                rc = read_failure(p, tmp, k, err);
+            for (uint32_t k = r; k < p->world && !rc; k++) {
+                char what[64];
+                snprintf(what, sizeof what, "rank %u could not save", k);
+                rc = read_failure(p, left_by(p, s, k, ".fail").text, what, err);
+            }
             if (rc)
                 return rc;
             rc = pause_polling(p, &w);
@@ -525,44 +511,46 @@ static int wait_for_parts(const struct mr_save_place *p, const struct mr_save *s
 }
 
 /* The lists of all ranks as one; their parts only carried them to here. */
-static int join(const struct mr_save_place *p, const char *tmp, struct mr_checkpoint_list *all, struct mr_error *err)
+static int join(const struct mr_save_place *p, const struct mr_save *s, struct mr_checkpoint_list *all,
+                struct mr_error *err)
 {
     int rc = 0;
     for (uint32_t r = 1; p->at.shared && r < p->world && !rc; r++) {
-        char path[FILE_PATH];
+        struct mr_path path = left_by(p, s, r, ".part");
         struct mr_checkpoint_list part;
-        in_folder(tmp, r, ".part", path);
-        rc = mr_checkpoint_read_part(&p->at, path, &part, err);
+        rc = mr_checkpoint_read_part(&p->at, path.text, &part, err);
         if (rc)
             break;
         rc = mr_checkpoint_list_append(all, &part, err);
         mr_checkpoint_list_done(&part);
         if (!rc)
-            rc = p->at.store->ops->unlink(p->at.store, path, err);
+            rc = p->at.store->ops->unlink(p->at.store, path.text, err);
     }
     return rc ? rc : mr_checkpoint_list_check(all, err);
 }
 
-static int publish(const struct mr_save_place *p, struct mr_save *s, const char *tmp, struct mr_checkpoint_list *all,
+static int publish(const struct mr_save_place *p, struct mr_save *s, struct mr_checkpoint_list *all,
                    struct mr_error *err)
 {
-    char path[FILE_PATH], latest[32];
-    int rc = join(p, tmp, all, err);
-    marker_of(tmp, s, path);
+    char latest[32];
+    int rc = join(p, s, all, err);
     if (!rc && p->world > 1 && !p->agree)
-        rc = p->at.store->ops->unlink(p->at.store, path, err);
+        rc = p->at.store->ops->unlink(p->at.store, marker_of(p, s).text, err);
     if (!rc)
-        rc = mr_checkpoint_publish(&p->at, p->events, tmp, all, err);
+        rc = put_list(p, s, mr_path("%s/" MR_CHECKPOINT_LIST_NAME, tmp_of(p, s).text).text, all, err);
+    uint64_t start = mr_now_ns();
+    if (!rc)
+        rc = mr_checkpoint_publish(&p->at, s->step, err);
     if (rc)
         return rc;
+    tell(p, MR_SPAN_CKPT_RENAME, s, start, 0);
     s->durable_ns = mr_now_ns();
     s->all_files = all->n;
     for (size_t i = 0; i < all->n; i++)
         s->all_bytes += all->items[i].bytes;
-    snprintf(path, sizeof path, "%s/latest", p->at.folder);
     snprintf(latest, sizeof latest, "step-%012" PRIu64 "\n", s->step);
     if (p->latest)
-        rc = mr_store_write_file(p->at.store, path, latest, strlen(latest), err);
+        rc = mr_store_write_file(p->at.store, mr_path("%s/latest", p->at.folder).text, latest, strlen(latest), err);
     if (rc && err)
         mr_error_context(err, "the checkpoint of step %" PRIu64 " is complete, only the pointer to it is not", s->step);
     return !rc && p->at.keep_last ? mr_checkpoint_retire_older(&p->at, s->step, err) : rc;
@@ -571,61 +559,52 @@ static int publish(const struct mr_save_place *p, struct mr_save *s, const char 
 /* Leaves nothing, and the other ranks the reason. */
 static void abandon(const struct mr_save_place *p, struct mr_save *s, const struct mr_error *why)
 {
-    char tmp[MR_CHECKPOINT_PATH], path[FILE_PATH];
-    tmp_of(p, s, tmp);
     close_files(s);
     if (p->at.lead) {
-        failed_path(p, s, path);
         if (p->world > 1 && !p->agree)
-            put_file(p, path, why->message, strlen(why->message), false, NULL);
-        mr_checkpoint_dir_remove(p->at.store, tmp, NULL);
+            put_note(p, failed_path(p, s), why->message, NULL);
+        mr_checkpoint_dir_remove(p->at.store, tmp_of(p, s).text, NULL);
         return;
     }
-    if (s->leader_is_gone || p->agree)
-        return;
-    marker_of(tmp, s, path); /* before it is there, the word would be lost and the leader wait for its whole time */
-    if (wait_for_begin(p, s, path, NULL))
-        return;
-    in_folder(tmp, p->rank, ".fail", path);
-    put_file(p, path, why->message, strlen(why->message), false, NULL);
+    /* Before the folder is there, the word would be lost and the leader wait for its whole time. */
+    if (!s->leader_is_gone && !p->agree && wait_for_begin(p, s, NULL) == 0)
+        put_note(p, left_by(p, s, p->rank, ".fail"), why->message, NULL);
 }
 
 /* With ranks that meet by calls; rc of this rank's part. */
-static int end_together(const struct mr_save_place *p, struct mr_save *s, const char *tmp,
-                        struct mr_checkpoint_list *mine, int rc, struct mr_error *err)
+static int end_together(const struct mr_save_place *p, struct mr_save *s, struct mr_checkpoint_list *mine, int rc,
+                        struct mr_error *err)
 {
     if (!rc && !p->at.lead)
-        rc = hand_over(p, tmp, mine, err);
+        rc = hand_over(p, s, mine, err);
     rc = mr_save_agree(p, rc, err);
     if (!rc)
-        rc = mr_save_agree(p, p->at.lead ? publish(p, s, tmp, mine, err) : 0, err);
+        rc = mr_save_agree(p, p->at.lead ? publish(p, s, mine, err) : 0, err);
     return rc;
 }
 
 int mr_save_end(const struct mr_save_place *p, struct mr_save *s, int rc, struct mr_error *err)
 {
-    char tmp[MR_CHECKPOINT_PATH];
     struct mr_checkpoint_list mine = {0};
     struct mr_error why = {0};
-    tmp_of(p, s, tmp);
     if (rc && err)
         why = *err;
     bool failed = rc != 0;
     if (!failed)
-        rc = make_part(p, s, tmp, &mine, &why);
+        rc = make_part(p, s, &mine, &why);
     if (p->agree && s->begun) {
         close_files(s); /* before the leader removes the folder */
-        rc = end_together(p, s, tmp, &mine, rc, &why);
+        rc = end_together(p, s, &mine, rc, &why);
     } else if (!rc) {
-        rc = p->at.lead ? wait_for_parts(p, s, tmp, &why) : 0;
+        rc = p->at.lead ? wait_for_parts(p, s, &why) : 0;
         if (!rc)
-            rc = p->at.lead ? publish(p, s, tmp, &mine, &why) : hand_over(p, tmp, &mine, &why);
+            rc = p->at.lead ? publish(p, s, &mine, &why) : hand_over(p, s, &mine, &why);
     }
     mr_checkpoint_list_done(&mine);
     if (rc)
         abandon(p, s, &why);
     else if (!p->at.lead && !p->agree)
-        rc = wait_for_name(p, s, tmp, &why);
+        rc = wait_for_name(p, s, &why);
     if (rc && err)
         *err = why;
     return rc;

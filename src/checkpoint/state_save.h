@@ -44,7 +44,7 @@ struct mr_save {
     struct mr_save_file *file;
     size_t files;
     uint64_t chunk_bytes; /* unit of checksums; 0: the files have theirs already */
-    uint64_t *sum;        /* XXH3-64 of each chunk, file by file */
+    uint64_t *sum;        /* XXH3-64 of each chunk, file by file; little-endian, as they are stored */
     size_t chunks;
     bool sums;           /* they get a file, too */
     char *json, *loader; /* NULL: none */

@@ -18,7 +18,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define FILE_PATH MR_CHECKPOINT_FILE_PATH
 #define LOOK_NS (20 * MR_NS_PER_MS) /* how often a wait looks whether the job stops */
 
 enum stage { WAITING, DRAINING, FAILED, DRAINED };
@@ -146,16 +145,16 @@ static struct held *oldest_drained(struct tier *t, unsigned spare)
 
 /* The folders of this rank's shares, one after the other; *at begins with 0. */
 static bool next_share(const struct mr_state_tiers *t, const struct tier *from, const struct held *h, size_t *at,
-                       char folder[MR_CHECKPOINT_PATH])
+                       struct mr_path *folder)
 {
     if (!h->world) {
-        snprintf(folder, MR_CHECKPOINT_PATH, "%s", from->place.at.folder);
+        *folder = mr_path("%s", from->place.at.folder);
         return (*at)++ == 0;
     }
     for (; *at < t->left.n; ++*at) {
         const struct mr_state_had *x = &t->left.item[*at];
         if (x->tier == (size_t)(from - t->tier) && x->step == h->step && strcmp(x->id, h->id) == 0) {
-            mr_state_tier_folder(from->base, x->share, folder);
+            *folder = mr_state_tier_folder(from->base, x->share);
             ++*at;
             return true;
         }
@@ -168,12 +167,12 @@ static int let_go(struct mr_state_tiers *t, struct tier *from, const struct held
 {
     struct held what = *h;
     assert(what.stage == DRAINED); /* T1 */
-    char folder[MR_CHECKPOINT_PATH];
+    struct mr_path folder;
     struct mr_error why;
     int rc = 0;
-    for (size_t at = 0; next_share(t, from, &what, &at, folder);)
-        if ((rc = mr_checkpoint_retire(from->place.at.store, folder, what.step, &why))) {
-            mr_log(MR_LOG_WARN, "cannot remove step %" PRIu64 " from the tier '%s': %s", what.step, folder,
+    for (size_t at = 0; next_share(t, from, &what, &at, &folder);)
+        if ((rc = mr_checkpoint_retire(from->place.at.store, folder.text, what.step, &why))) {
+            mr_log(MR_LOG_WARN, "cannot remove step %" PRIu64 " from the tier '%s': %s", what.step, folder.text,
                    why.message);
             mr_error_context(&why, "draining the checkpoint of step %" PRIu64, what.step);
             why.hint[0] = '\0';
@@ -283,10 +282,9 @@ int mr_state_tiers_room(struct mr_state_tiers *t, uint64_t step, uint64_t bytes,
 void mr_state_tiers_drop(struct mr_state_tiers *t, uint64_t step)
 {
     const struct mr_checkpoint_place *at = &t->tier[0].place.at;
-    char dir[MR_CHECKPOINT_PATH];
+    struct mr_path dir = mr_checkpoint_dir_path(at->folder, step, MR_CHECKPOINT_COMPLETE);
     struct mr_store_stat st;
-    mr_checkpoint_dir_path(at->folder, step, MR_CHECKPOINT_COMPLETE, dir);
-    if (at->store->ops->stat(at->store, dir, &st, NULL) == 0)
+    if (at->store->ops->stat(at->store, dir.text, &st, NULL) == 0)
         mr_checkpoint_retire(at->store, at->folder, step, NULL);
     pthread_mutex_lock(&t->lock);
     forget(&t->tier[0], step);
@@ -298,26 +296,20 @@ void mr_state_tiers_drop(struct mr_state_tiers *t, uint64_t step)
 static int drain_one(struct mr_state_tiers *t, const struct held *h, struct tier *from, const struct mr_save_place *to,
                      struct mr_save *s, struct mr_error *err)
 {
-    const struct mr_state_drain how = {&from->place, to, t->pace, &t->cut};
-    MR_VEC(char *) share = {0};
-    char folder[MR_CHECKPOINT_PATH];
-    bool ok = true;
+    struct mr_state_drain d = {.from = &from->place, .to = to, .pace = t->pace, .cut = &t->cut, .save = s};
+    struct mr_path folder;
     s->step = h->step;
     s->world = h->world;
     snprintf(s->id, sizeof s->id, "%s", h->id);
     snprintf(s->by, sizeof s->by, "-%s", t->job);
     if (t->rank_is_late)
         s->patience_ns = mr_save_patience(to, 0);
-    for (size_t at = 0; ok && next_share(t, from, h, &at, folder);) {
-        char **name = MR_VEC_ADD(&share);
-        ok = name && (*name = strdup(folder));
-    }
-    int rc = ok ? mr_state_drain(&how, s, share.item, share.n, err) : mr_error_set(err, -ENOMEM, "cannot drain");
+    int rc = 0;
+    for (size_t at = 0; !rc && next_share(t, from, h, &at, &folder);)
+        rc = mr_state_drain_add(&d, folder.text, err);
+    rc = mr_state_drain_run(&d, rc, err);
     if (to == &t->out && (!rc || rc == MR_E_TIMEOUT))
         t->rank_is_late = rc != 0;
-    for (size_t i = 0; i < share.n; i++)
-        free(share.item[i]);
-    free(share.item);
     return rc;
 }
 
@@ -442,18 +434,17 @@ static void *drain_main(void *user)
 /* The place has this save, or one of the step that was made later. */
 static bool is_in(const struct mr_save_place *at, const struct mr_state_had *h, bool or_newer)
 {
-    char dir[MR_CHECKPOINT_PATH], path[FILE_PATH];
+    struct mr_path dir = mr_checkpoint_dir_path(at->at.folder, h->step, MR_CHECKPOINT_COMPLETE);
+    struct mr_path path = mr_path("%s/" MR_CHECKPOINT_LIST_NAME, dir.text);
     struct mr_checkpoint_list l;
     struct mr_store_stat st = {0};
-    mr_checkpoint_dir_path(at->at.folder, h->step, MR_CHECKPOINT_COMPLETE, dir);
-    if (mr_checkpoint_read_list(&at->at, dir, &l, NULL))
+    if (mr_checkpoint_read_list(&at->at, dir.text, &l, NULL))
         return false;
     bool same = strcmp(*l.save ? l.save : "-", h->id) == 0 && (l.fsync || !at->at.fsync);
     mr_checkpoint_list_done(&l);
-    snprintf(path, sizeof path, "%s/" MR_CHECKPOINT_LIST_NAME, dir);
-    if (same || !or_newer || at->at.store->ops->stat(at->at.store, path, &st, NULL) || st.mtime_ns <= h->time_ns)
+    if (same || !or_newer || at->at.store->ops->stat(at->at.store, path.text, &st, NULL) || st.mtime_ns <= h->time_ns)
         return same;
-    mr_log(MR_LOG_WARN, "'%s' is newer than the copy of its step in the burst buffer, which is dropped", dir);
+    mr_log(MR_LOG_WARN, "'%s' is newer than the copy of its step in the burst buffer, which is dropped", dir.text);
     return true;
 }
 
@@ -544,15 +535,14 @@ static int claim(struct tier *t, const struct mr_save_place *final, struct mr_er
 static int open_tier(const struct mr_saver_params *p, const struct mr_save_place *final, const struct mr_saver_tier *of,
                      bool buffer, struct tier *out, struct mr_error *err)
 {
-    char folder[MR_CHECKPOINT_PATH];
     if (!of->folder || !*of->folder || strlen(of->folder) > MR_CHECKPOINT_FOLDER_MAX - 16)
         return mr_error_plain(err, MR_E_USAGE, "a tier needs a folder, of at most %d bytes",
                               MR_CHECKPOINT_FOLDER_MAX - 16);
-    mr_state_tier_folder(of->folder, p->rank, folder);
+    struct mr_path folder = mr_state_tier_folder(of->folder, p->rank);
     out->capacity = of->capacity;
     out->keep_last = of->keep_last || buffer ? of->keep_last : 1;
     snprintf(out->base, sizeof out->base, "%s", of->folder);
-    int rc = mr_checkpoint_place_open(folder, of->store, p->rank, buffer ? p->events : NULL, &out->place.at, err);
+    int rc = mr_checkpoint_place_open(folder.text, of->store, p->rank, buffer ? p->events : NULL, &out->place.at, err);
     if (rc)
         return mr_error_context(err, "the %s", buffer ? "burst buffer" : "tier"), rc;
     if (!(mr_store_caps(out->place.at.store) & MR_STORE_CAP_CONTENT))

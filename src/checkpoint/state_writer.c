@@ -9,8 +9,10 @@
 #include "event/emit.h"
 
 #include <assert.h>
+#include <endian.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -37,7 +39,7 @@ static uint64_t write_not_before(struct mr_saver *s, size_t bytes)
 
 static void sum_chunk(struct job *j, const struct chunk *c)
 {
-    j->save.sum[c->index] = XXH3_64bits(c->slot, chunk_bytes(&j->save, c->index));
+    j->save.sum[c->index] = htole64(XXH3_64bits(c->slot, chunk_bytes(&j->save, c->index)));
 }
 
 static int write_chunk(struct mr_saver *s, struct job *j, const struct chunk *c, uint64_t not_before,
@@ -258,7 +260,7 @@ struct direct {
     const struct mr_save_place *at;
     struct mr_save *save;
     const struct mr_state_image *image;
-    uint8_t **buf; /* of each thread: what does not lie in the caller's memory is made there */
+    uint8_t *buf; /* a chunk of each thread: what does not lie in the caller's memory is made there */
 };
 
 static int write_directly(struct direct *d, size_t index, uint8_t *buf, struct mr_error *err)
@@ -273,7 +275,7 @@ static int write_directly(struct direct *d, size_t index, uint8_t *buf, struct m
     if (rc)
         return rc;
     from = from ? from : buf;
-    d->save->sum[index] = XXH3_64bits(from, n);
+    d->save->sum[index] = htole64(XXH3_64bits(from, n));
     struct mr_where where = MR_NOWHERE;
     where.step = d->save->step;
     mr_emit(d->at->events, MR_SPAN_SNAPSHOT, start, mr_now_ns(), &where, (int64_t)n);
@@ -284,13 +286,14 @@ static int write_directly(struct direct *d, size_t index, uint8_t *buf, struct m
 static int write_unit(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *err)
 {
     struct direct *d = ctx->user;
+    uint8_t *buf = d->buf + ctx->thread * MR_ALIGN_UP(d->save->chunk_bytes, 4096u);
     if (d->by_chunk)
-        return write_directly(d, (size_t)index, d->buf[ctx->thread], err);
+        return write_directly(d, (size_t)index, buf, err);
     const struct mr_save_file *f = &d->save->file[index];
     size_t chunks = mr_save_chunks(f->is.bytes, d->save->chunk_bytes);
     int rc = 0;
     for (size_t i = 0; i < chunks && !rc; i++)
-        rc = write_directly(d, f->first + i, d->buf[ctx->thread], err);
+        rc = write_directly(d, f->first + i, buf, err);
     return rc;
 }
 
@@ -299,15 +302,10 @@ static int write_all(struct direct *d, struct mr_error *err)
     d->by_chunk = d->save->files == 1 && mr_store_caps(d->at->at.store) & MR_STORE_CAP_OFFSET_WRITE;
     size_t units = d->by_chunk ? d->save->chunks : d->save->files;
     unsigned threads = (unsigned)MR_MIN((size_t)d->s->copiers, MR_MAX(units, (size_t)1));
-    d->buf = calloc(threads, sizeof(*d->buf));
-    bool ok = d->buf;
-    for (unsigned i = 0; ok && i < threads; i++)
-        ok = (d->buf[i] = aligned_alloc(4096, MR_ALIGN_UP(d->save->chunk_bytes, 4096u))) != NULL;
-    int rc =
-        ok ? mr_workers_run(threads, units, 1, write_unit, d, &d->s->stop, err)
-           : mr_error_set(err, -ENOMEM, "cannot get %u buffers of %" PRIu64 " bytes", threads, d->save->chunk_bytes);
-    for (unsigned i = 0; d->buf && i < threads; i++)
-        free(d->buf[i]);
+    d->buf = aligned_alloc(4096, threads * MR_ALIGN_UP(d->save->chunk_bytes, 4096u));
+    if (!d->buf)
+        return mr_error_set(err, -ENOMEM, "cannot get %u buffers of %" PRIu64 " bytes", threads, d->save->chunk_bytes);
+    int rc = mr_workers_run(threads, units, 1, write_unit, d, &d->s->stop, err);
     free(d->buf);
     return rc;
 }

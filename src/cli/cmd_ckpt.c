@@ -10,7 +10,7 @@
 #include "base/workers.h"
 #include "base/text_escape.h"
 #include "base/regular_file.h"
-#include "checkpoint/checkpoint_place.h"
+#include "checkpoint/checkpoint_read.h"
 #include "checkpoint/checkpoint_foreign.h"
 #include "metrics/metrics.h"
 
@@ -56,11 +56,11 @@ static const struct mr_option ckpt_options[] = {
 /* ---- finding ---- */
 
 /* The checkpoint that --step means; its path and its list. */
-static int choose(const struct ckpt_options *o, const struct mr_checkpoint_place *at, char dir[MR_CHECKPOINT_PATH],
+static int choose(const struct ckpt_options *o, const struct mr_checkpoint_place *at, struct mr_path *dir,
                   struct mr_checkpoint_list *list, struct mr_error *err)
 {
     int rc = mr_checkpoint_find(at->store, at->folder, o->step < 0 ? MR_ALL_STEPS : (uint64_t)o->step, dir, err);
-    return rc ? rc : mr_checkpoint_read_list(at, dir, list, err);
+    return rc ? rc : mr_checkpoint_read_list(at, dir->text, list, err);
 }
 
 static uint64_t bytes_of(const struct mr_checkpoint_list *l)
@@ -108,12 +108,11 @@ static int list_all(const struct ckpt_options *o, const struct mr_checkpoint_pla
     if (!o->json && d.n)
         printf("%12s  %-10s %10s %14s %12s\n", "step", "state", "size", "", "");
     for (size_t i = 0; i < d.n; i++) {
-        char dir[MR_CHECKPOINT_PATH];
         struct mr_checkpoint_list l = {0};
         struct mr_error why = {0};
         bool usable = mr_checkpoint_dirs_usable(&d, i);
-        mr_checkpoint_dir_path(at->folder, d.item[i].step, d.item[i].kind, dir);
-        int bad = usable ? mr_checkpoint_read_list(at, dir, &l, &why) : 0;
+        struct mr_path dir = mr_checkpoint_dir_path(at->folder, d.item[i].step, d.item[i].kind);
+        int bad = usable ? mr_checkpoint_read_list(at, dir.text, &l, &why) : 0;
         if (o->json)
             json_array_append_new(rows,
                                   json_pack("{s:I, s:s, s:I, s:I, s:I}", "step", (json_int_t)d.item[i].step, "state",
@@ -201,16 +200,17 @@ static int show_file(const struct ckpt_options *o, struct mr_error *err)
 
 static int show(const struct ckpt_options *o, const struct mr_checkpoint_place *at, struct mr_error *err)
 {
-    char dir[MR_CHECKPOINT_PATH], size[MR_HUMAN_LEN];
+    struct mr_path dir;
+    char size[MR_HUMAN_LEN];
     struct mr_checkpoint_list l;
     json_t *files = json_array();
-    int rc = choose(o, at, dir, &l, err);
+    int rc = choose(o, at, &dir, &l, err);
     if (rc) {
         json_decref(files);
         return rc;
     }
     if (!o->json)
-        printf("%s: step %" PRIu64 ", %u ranks, %s\n", dir, l.step, l.world,
+        printf("%s: step %" PRIu64 ", %u ranks, %s\n", dir.text, l.step, l.world,
                mr_human_bytes((double)bytes_of(&l), size));
     for (size_t i = 0; i < l.n; i++)
         if (o->json)
@@ -242,7 +242,8 @@ static bool is_stopped(void *user)
 static int verify(const struct ckpt_options *o, const struct mr_checkpoint_place *at, const atomic_bool *stop,
                   struct mr_error *err)
 {
-    char dir[MR_CHECKPOINT_PATH], size[MR_HUMAN_LEN];
+    struct mr_path dir;
+    char size[MR_HUMAN_LEN];
     struct mr_checkpoint_params p = {.world = 1,
                                      .threads = o->threads ? (unsigned)o->threads : mr_cpus_available(),
                                      .buffer_bytes = 4 * MR_MIB,
@@ -250,12 +251,12 @@ static int verify(const struct ckpt_options *o, const struct mr_checkpoint_place
                                      .user = (void *)(uintptr_t)stop};
     struct mr_checkpoint_list l;
     uint64_t read_ns = 0;
-    int rc = choose(o, at, dir, &l, err);
+    int rc = choose(o, at, &dir, &l, err);
     if (rc)
         return rc;
-    rc = mr_checkpoint_verify(&p, at, dir, &l, &read_ns, err);
+    rc = mr_checkpoint_verify(&p, at, dir.text, &l, &read_ns, err);
     if (!rc && !o->json)
-        printf("%s: complete, %zu files and %s match their checksums\n", dir, l.n,
+        printf("%s: complete, %zu files and %s match their checksums\n", dir.text, l.n,
                mr_human_bytes((double)bytes_of(&l), size));
     if (!rc && o->json)
         rc = mr_cli_print_json(stdout,
