@@ -14,7 +14,6 @@
 #include "checkpoint/checkpoint_guard.h"
 #include "checkpoint/checkpoint_read.h"
 #include "checkpoint/checkpointer.h"
-#include "checkpoint/state_parts.h"
 #include "checkpoint/state_saver.h"
 
 #include <assert.h>

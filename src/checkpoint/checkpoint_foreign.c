@@ -1,9 +1,29 @@
 /* See the header. */
 #include "checkpoint/checkpoint_foreign.h"
 
+#include "base/common.h"
+
 #include <string.h>
 
-enum { OURS_STEP = 1, OURS_TIER = 2, DCP = 4, INDEX = 8, TENSORS = 16, TORCH = 32 };
+/* What lies in a folder says what it is; the first row of those that match counts. */
+static const struct {
+    const char *name;
+    enum { IS, ENDS, FOLDER_BEGINS } how;
+    const char *hint;
+} signs[] = {
+    {"checkpoint.json", IS, "this is one checkpoint: give the folder above it, and its step"},
+    {"rank-", FOLDER_BEGINS,
+     "this looks like a tier: give the folder behind it, with this one among `tiers`, or one of its rank-R"},
+    {".metadata", IS,
+     "it was saved by torch.distributed.checkpoint's own storage: dcp.load(state, checkpoint_id=...) reads it"},
+    {".safetensors.index.json", ENDS, NULL},
+    {".safetensors", ENDS,
+     "it has safetensors files of another program (a Hugging Face model?): give the path of one, each is read alone"},
+    {".pt", ENDS, NULL},
+    {".pth", ENDS, NULL},
+    {".ckpt", ENDS, NULL},
+    {".bin", ENDS, "it has files of torch.save, as it seems: torch.load or millrace.torch.load reads one"},
+};
 
 static bool ends(const char *name, const char *with)
 {
@@ -13,40 +33,14 @@ static bool ends(const char *name, const char *with)
 
 static int note(void *user, const char *name, bool is_dir, struct mr_error *err)
 {
-    unsigned *seen = user;
+    size_t *first = user;
     (void)err;
-    if (is_dir && strncmp(name, "rank-", 5) == 0)
-        *seen |= OURS_TIER;
-    if (is_dir)
-        return 0;
-    if (strcmp(name, "checkpoint.json") == 0)
-        *seen |= OURS_STEP;
-    else if (strcmp(name, ".metadata") == 0)
-        *seen |= DCP;
-    else if (ends(name, ".safetensors.index.json"))
-        *seen |= INDEX;
-    else if (ends(name, ".safetensors"))
-        *seen |= TENSORS;
-    else if (ends(name, ".pt") || ends(name, ".pth") || ends(name, ".ckpt") || ends(name, ".bin"))
-        *seen |= TORCH;
+    for (size_t i = 0; i < *first; i++)
+        if (signs[i].how == FOLDER_BEGINS ? is_dir && strncmp(name, signs[i].name, strlen(signs[i].name)) == 0
+            : signs[i].how == ENDS        ? !is_dir && ends(name, signs[i].name)
+                                          : !is_dir && strcmp(name, signs[i].name) == 0)
+            *first = i;
     return 0;
-}
-
-static void hint_folder(unsigned seen, struct mr_error *err)
-{
-    if (seen & OURS_STEP)
-        mr_error_hint(err, "this is one checkpoint: give the folder above it, and its step");
-    else if (seen & OURS_TIER)
-        mr_error_hint(err, "this looks like a tier: give the folder behind it, with this one among `tiers`, or one of "
-                           "its rank-R");
-    else if (seen & DCP)
-        mr_error_hint(err, "it was saved by torch.distributed.checkpoint's own storage: dcp.load(state, "
-                           "checkpoint_id=...) reads it");
-    else if (seen & (INDEX | TENSORS))
-        mr_error_hint(err, "it has safetensors files of another program (a Hugging Face model?): give the path of one, "
-                           "each is read alone");
-    else if (seen & TORCH)
-        mr_error_hint(err, "it has files of torch.save, as it seems: torch.load or millrace.torch.load reads one");
 }
 
 static void hint_file(struct mr_store *s, const char *path, struct mr_error *err)
@@ -68,12 +62,13 @@ static void hint_file(struct mr_store *s, const char *path, struct mr_error *err
 
 void mr_checkpoint_hint_foreign(struct mr_store *s, const char *path, struct mr_error *err)
 {
-    unsigned seen = 0;
+    size_t sign = MR_ARRAY_LEN(signs);
     if (!err)
         return;
-    int rc = s->ops->list(s, path, note, &seen, NULL);
-    if (rc < 0)
-        hint_file(s, path, err);
-    else
-        hint_folder(seen, err);
+    if (s->ops->list(s, path, note, &sign, NULL) < 0)
+        return hint_file(s, path, err);
+    while (sign < MR_ARRAY_LEN(signs) && !signs[sign].hint) /* several signs of one kind: the last has its text */
+        sign++;
+    if (sign < MR_ARRAY_LEN(signs))
+        mr_error_hint(err, "%s", signs[sign].hint);
 }

@@ -77,20 +77,16 @@ int mr_checkpoint_list_encode(const struct mr_checkpoint_list *l, char **text, s
         const struct mr_checkpoint_entry *e = &l->items[i];
         char hash[HASH_DIGITS + 1];
         snprintf(hash, sizeof hash, "%016" PRIx64, e->hash);
-        json_t *row = json_pack("{s:s, s:I, s:s, s:I}", "name", e->name, "bytes", (json_int_t)e->bytes, "xxh3", hash,
-                                "rank", (json_int_t)e->rank);
-        if (row && e->chunk_bytes && json_object_set_new(row, "chunk_bytes", json_integer((json_int_t)e->chunk_bytes)))
-            ok = false;
-        ok = json_array_append_new(files, row) == 0 && ok;
+        json_t *chunk = e->chunk_bytes ? json_integer((json_int_t)e->chunk_bytes) : NULL; /* a key only then */
+        json_t *row = json_pack("{s:s, s:I, s:s, s:I, s:o*}", "name", e->name, "bytes", (json_int_t)e->bytes, "xxh3",
+                                hash, "rank", (json_int_t)e->rank, "chunk_bytes", chunk);
+        ok = json_array_append_new(files, row) == 0 && (chunk || !e->chunk_bytes);
     }
-    json_t *root = ok ? json_pack("{s:s, s:I, s:I, s:b, s:O}", "schema", SCHEMA, "step", (json_int_t)l->step, "world",
-                                  (json_int_t)l->world, "fsync", (int)l->fsync, "files", files)
-                      : NULL;
+    json_t *root =
+        ok ? json_pack("{s:s, s:I, s:I, s:b, s:O, s:s*}", "schema", SCHEMA, "step", (json_int_t)l->step, "world",
+                       (json_int_t)l->world, "fsync", (int)l->fsync, "files", files, "save", *l->save ? l->save : NULL)
+           : NULL;
     json_decref(files);
-    if (root && *l->save && json_object_set_new(root, "save", json_string(l->save))) {
-        json_decref(root);
-        root = NULL;
-    }
     char sum[HASH_DIGITS + 1];
     bool summed = root && hash_list(root, sum) && json_object_set_new(root, LIST_SUM, json_string(sum)) == 0;
     char *made = summed ? json_dumps(root, JSON_INDENT(1)) : NULL;

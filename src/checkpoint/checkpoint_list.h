@@ -16,7 +16,7 @@
 
 struct mr_checkpoint_entry {
     char name[192];
-    uint64_t bytes, hash; /* hash: as checkpoint_hash.h says */
+    uint64_t bytes, hash; /* hash: as checkpoint_read.h says */
     uint64_t chunk_bytes; /* 0: the hash is of the content */
     uint32_t rank;
 };

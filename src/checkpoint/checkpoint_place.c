@@ -2,7 +2,6 @@
 #include "checkpoint/checkpoint_place.h"
 
 #include "base/common.h"
-#include "event/emit.h"
 #include "store/traffic.h"
 
 #include <errno.h>
@@ -12,6 +11,14 @@
 #include <string.h>
 
 #define LIST_MAX_BYTES (64 * MR_MIB)
+
+void mr_checkpoint_emit(struct mr_events *events, enum mr_span what, uint64_t step, uint64_t start_ns, uint64_t end_ns,
+                        uint64_t bytes)
+{
+    struct mr_where at = MR_NOWHERE;
+    at.step = step;
+    mr_emit(events, what, start_ns, end_ns, &at, (int64_t)bytes);
+}
 
 int mr_checkpoint_place_open(const char *folder, const char *store, uint32_t rank, struct mr_events *events,
                              struct mr_checkpoint_place *out, struct mr_error *err)

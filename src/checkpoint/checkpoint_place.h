@@ -5,21 +5,26 @@
 
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_list.h"
+#include "event/emit.h"
 #include "store/store.h"
 
 #include <millrace/checkpoint.h>
 
-struct mr_events;
 struct mr_traffic;
 struct mr_checkpoint_place {
     struct mr_store *store;
     char *folder;
+    const char *base;          /* of a tier: the folder of all ranks; borrowed */
     struct mr_traffic *device; /* that the folder is on, or NULL */
     bool shared;               /* all ranks see one store */
     bool lead; /* this rank does what is done once: rank 0, and every rank where the store is private to its process */
     bool fsync;
     unsigned keep_last; /* 0 = all */
 };
+
+/* A span of a step's checkpoint in the trace, if there is one. */
+void mr_checkpoint_emit(struct mr_events *events, enum mr_span what, uint64_t step, uint64_t start_ns, uint64_t end_ns,
+                        uint64_t bytes);
 
 /* Strings are copied. Calls of the store go to `events`, if it wants them. */
 int mr_checkpoint_place_open(const char *folder, const char *store, uint32_t rank, struct mr_events *events,

@@ -4,7 +4,6 @@
 #include "base/clock.h"
 #include "base/common.h"
 #include "base/workers.h"
-#include "checkpoint/checkpoint_hash.h"
 #include "checkpoint/state_image.h"
 
 #include <endian.h>
@@ -12,6 +11,82 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <xxhash.h>
+
+/* ---- checksums ---- */
+
+struct hash {
+    XXH3_state_t *content, *tree; /* tree: NULL without chunks */
+    uint64_t chunk_bytes, in_chunk;
+};
+
+static void hash_free(struct hash *h)
+{
+    if (!h)
+        return;
+    XXH3_freeState(h->content);
+    XXH3_freeState(h->tree);
+    free(h);
+}
+
+static struct hash *hash_create(uint64_t chunk_bytes)
+{
+    struct hash *h = calloc(1, sizeof(*h));
+    if (!h)
+        return NULL;
+    h->chunk_bytes = chunk_bytes;
+    h->content = XXH3_createState();
+    h->tree = chunk_bytes ? XXH3_createState() : NULL;
+    if (!h->content || (chunk_bytes && !h->tree)) {
+        hash_free(h);
+        return NULL;
+    }
+    XXH3_64bits_reset(h->content);
+    if (h->tree)
+        XXH3_64bits_reset(h->tree);
+    return h;
+}
+
+static void end_chunk(struct hash *h)
+{
+    uint64_t digest = htole64(XXH3_64bits_digest(h->content));
+    XXH3_64bits_update(h->tree, &digest, sizeof digest);
+    XXH3_64bits_reset(h->content);
+    h->in_chunk = 0;
+}
+
+static void hash_update(struct hash *h, const void *data, size_t n)
+{
+    const uint8_t *at = data;
+    if (!h->tree) {
+        XXH3_64bits_update(h->content, data, n);
+        return;
+    }
+    while (n) {
+        size_t take = (size_t)MR_MIN((uint64_t)n, h->chunk_bytes - h->in_chunk);
+        XXH3_64bits_update(h->content, at, take);
+        at += take;
+        n -= take;
+        h->in_chunk += take;
+        if (h->in_chunk == h->chunk_bytes)
+            end_chunk(h);
+    }
+}
+
+static uint64_t hash_digest(struct hash *h)
+{
+    if (!h->tree)
+        return XXH3_64bits_digest(h->content);
+    if (h->in_chunk)
+        end_chunk(h);
+    return XXH3_64bits_digest(h->tree);
+}
+
+uint64_t mr_checkpoint_hash_of_chunks(const uint64_t *chunk, size_t n)
+{
+    return XXH3_64bits(chunk, n * sizeof(*chunk));
+}
+
+/* ---- files ---- */
 
 int mr_checkpoint_open_entry(const struct mr_checkpoint_place *at, const char *dir, const struct mr_checkpoint_entry *e,
                              bool direct, struct mr_object **out, struct mr_error *err)
@@ -59,7 +134,7 @@ int mr_checkpoint_reading_add(struct mr_checkpoint_reading *r, const char *dir, 
 }
 
 static int read_pieces(struct mr_checkpoint_reading *r, struct mr_checkpoint_unit *u, struct mr_object *o, uint8_t *buf,
-                       struct mr_checkpoint_hash *hash, struct mr_error *err)
+                       struct hash *hash, struct mr_error *err)
 {
     int rc = 0;
     for (uint64_t done = 0; done < u->bytes && !rc; done += r->piece_bytes) {
@@ -70,7 +145,7 @@ static int read_pieces(struct mr_checkpoint_reading *r, struct mr_checkpoint_uni
         rc = mr_pace_read(&r->way, o, buf, n, u->at + done, err);
         atomic_fetch_add(&r->read_ns, mr_now_ns() - u->start_ns);
         if (!rc)
-            mr_checkpoint_hash_update(hash, buf, n);
+            hash_update(hash, buf, n);
         if (!rc && r->take)
             rc = r->take(r->user, u, u->at + done, buf, n, err);
     }
@@ -86,12 +161,12 @@ static int read_unit(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error 
     int rc = mr_checkpoint_open_entry(r->at, u->dir, e, r->direct, &o, err);
     if (rc)
         return rc;
-    struct mr_checkpoint_hash *hash = mr_checkpoint_hash_create(u->bytes == e->bytes ? e->chunk_bytes : 0);
+    struct hash *hash = hash_create(u->bytes == e->bytes ? e->chunk_bytes : 0);
     rc = hash ? read_pieces(r, u, o, r->buf + ctx->thread * r->piece_bytes, hash, err)
               : mr_error_set(err, -ENOMEM, "cannot checksum '%s'", o->path);
     if (!rc)
-        r->sum[index] = htole64(mr_checkpoint_hash_digest(hash));
-    mr_checkpoint_hash_free(hash);
+        r->sum[index] = htole64(hash_digest(hash));
+    hash_free(hash);
     mr_object_close(o, NULL); /* opened for reading only */
     return rc;
 }

@@ -8,6 +8,12 @@
 #include "checkpoint/checkpoint_place.h"
 #include "checkpoint/state_pace.h"
 
+/* The checksum of a checkpoint's file. Of a file that is written front to back it is the XXH3-64 of its content. Of one
+ * whose chunks are written, and later read, in any order by many threads it is the XXH3-64 of the chunks' XXH3-64, eight
+ * little-endian bytes each, in the order of the chunks; the list then has the size of a chunk (`chunk_bytes`). From the
+ * chunks' own, which are kept as they are hashed and stored: little-endian. */
+uint64_t mr_checkpoint_hash_of_chunks(const uint64_t *chunk, size_t n);
+
 /* Opens a file of the list in `dir`; MR_E_CORRUPT when it is missing or has another length. */
 int mr_checkpoint_open_entry(const struct mr_checkpoint_place *at, const char *dir, const struct mr_checkpoint_entry *e,
                              bool direct, struct mr_object **out, struct mr_error *err);

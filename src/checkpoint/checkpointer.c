@@ -4,10 +4,8 @@
 
 #include "base/common.h"
 #include "base/content.h"
-#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/checkpoint_place.h"
 #include "conf/option.h"
-#include "event/emit.h"
-#include "store/store.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -217,10 +215,8 @@ void mr_checkpoint_tell(const struct mr_checkpoint_params *p, enum mr_checkpoint
         [MR_CHECKPOINT_FSYNC] = MR_SPAN_CKPT_FSYNC,
         [MR_CHECKPOINT_RENAME] = MR_SPAN_CKPT_RENAME,
     };
-    struct mr_where at = MR_NOWHERE;
-    at.step = step;
     if ((unsigned)part < MR_ARRAY_LEN(spans))
-        mr_emit(p->events, spans[part], start_ns, end_ns, &at, (int64_t)bytes);
+        mr_checkpoint_emit(p->events, spans[part], step, start_ns, end_ns, bytes);
 }
 
 /* Content depends on (seed, step, name) only, so that any reader could recompute it. */

@@ -16,23 +16,29 @@
 #define NON_BLOCKING 1   /* cudaStreamNonBlocking: beside the default stream */
 #define PORTABLE 1       /* cudaHostRegisterPortable: for all devices */
 
+/* The calls that are used: our name, the library's, what it takes. last_error also forgets it. */
+#define CALLS(X)                                                                                                       \
+    X(set_device, "cudaSetDevice", int, (int device))                                                                  \
+    X(copy, "cudaMemcpyAsync", int, (void *into, const void *from, size_t n, int kind, void *stream))                  \
+    X(stream_create, "cudaStreamCreateWithFlags", int, (void **stream, unsigned flags))                                \
+    X(stream_destroy, "cudaStreamDestroy", int, (void *stream))                                                        \
+    X(stream_wait, "cudaStreamWaitEvent", int, (void *stream, void *event, unsigned flags))                            \
+    X(stream_sync, "cudaStreamSynchronize", int, (void *stream))                                                       \
+    X(event_create, "cudaEventCreateWithFlags", int, (void **event, unsigned flags))                                   \
+    X(event_record, "cudaEventRecord", int, (void *event, void *stream))                                               \
+    X(event_destroy, "cudaEventDestroy", int, (void *event))                                                           \
+    X(host_register, "cudaHostRegister", int, (void *base, size_t bytes, unsigned flags))                              \
+    X(host_unregister, "cudaHostUnregister", int, (void *base))                                                        \
+    X(last_error, "cudaGetLastError", int, (void))                                                                     \
+    X(error_text, "cudaGetErrorString", const char *, (int code))
+
 static struct {
     pthread_once_t once;
     char path[1024];
-    int (*set_device)(int device);
-    int (*copy)(void *into, const void *from, size_t n, int kind, void *stream);
-    int (*stream_create)(void **stream, unsigned flags);
-    int (*stream_destroy)(void *stream);
-    int (*stream_wait)(void *stream, void *event, unsigned flags);
-    int (*stream_sync)(void *stream);
-    int (*event_create)(void **event, unsigned flags);
-    int (*event_record)(void *event, void *stream);
-    int (*event_destroy)(void *event);
-    int (*host_register)(void *base, size_t bytes, unsigned flags);
-    int (*host_unregister)(void *base);
-    int (*last_error)(void); /* and forgets it */
-    const char *(*error_text)(int code);
     bool found;
+#define MEMBER(name, symbol, type, takes) type(*name) takes;
+    CALLS(MEMBER)
+#undef MEMBER
 } cuda = {.once = PTHREAD_ONCE_INIT};
 
 static int look_for_runtime(struct dl_phdr_info *info, size_t size, void *user)
@@ -51,29 +57,15 @@ static void find(void)
     void *lib = dlopen(cuda.path, RTLD_NOLOAD | RTLD_NOW);
     if (!lib)
         return;
-    const struct {
-        void *into;
-        const char *name;
-    } calls[] = {{&cuda.set_device, "cudaSetDevice"},
-                 {&cuda.copy, "cudaMemcpyAsync"},
-                 {&cuda.stream_create, "cudaStreamCreateWithFlags"},
-                 {&cuda.stream_destroy, "cudaStreamDestroy"},
-                 {&cuda.stream_wait, "cudaStreamWaitEvent"},
-                 {&cuda.stream_sync, "cudaStreamSynchronize"},
-                 {&cuda.event_create, "cudaEventCreateWithFlags"},
-                 {&cuda.event_record, "cudaEventRecord"},
-                 {&cuda.event_destroy, "cudaEventDestroy"},
-                 {&cuda.host_register, "cudaHostRegister"},
-                 {&cuda.host_unregister, "cudaHostUnregister"},
-                 {&cuda.last_error, "cudaGetLastError"},
-                 {&cuda.error_text, "cudaGetErrorString"}};
-    bool all = true;
-    for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
-        void *at = dlsym(lib, calls[i].name);
-        memcpy(calls[i].into, &at, sizeof at);
-        all = all && at;
+    cuda.found = true;
+#define FIND(name, symbol, type, takes)                                                                                \
+    {                                                                                                                  \
+        void *at = dlsym(lib, symbol);                                                                                 \
+        memcpy(&cuda.name, &at, sizeof at);                                                                            \
+        cuda.found = cuda.found && at;                                                                                 \
     }
-    cuda.found = all;
+    CALLS(FIND)
+#undef FIND
 }
 
 static bool is_found(void)

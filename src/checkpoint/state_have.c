@@ -4,16 +4,19 @@
 #include "base/clock.h"
 #include "base/common.h"
 #include "base/vec.h"
+#include "checkpoint/checkpoint_guard.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #define PREFIX ".have-"
 #define TEXT_MAX (64 * MR_MIB)
 #define PAUSE_NS (20 * 1000 * 1000ull)
+#define TIMEOUT_DEFAULT_S 600
 
 struct mr_path mr_state_tier_folder(const char *tier, uint32_t share)
 {
@@ -56,8 +59,8 @@ void mr_state_have_done(struct mr_state_have *h)
 /* ---- what this rank finds ---- */
 
 struct looking {
-    const struct mr_save_place *final, *tier;
-    const char *base;
+    const struct mr_save_place *final;
+    const struct mr_checkpoint_place *tier;
     size_t number;
     struct mr_state_have *out;
     int rc;
@@ -67,11 +70,11 @@ static int look_at(struct looking *l, const char *dir, uint64_t step, uint32_t s
 {
     struct mr_checkpoint_list list;
     struct mr_store_stat st = {0};
-    if (mr_checkpoint_read_list(&l->tier->at, dir, &list, NULL))
+    if (mr_checkpoint_read_list(l->tier, dir, &list, NULL))
         return 0; /* damaged: as if it were not there */
     struct mr_state_had h = {.step = step, .share = share, .world = list.world, .tier = l->number};
     snprintf(h.id, sizeof h.id, "%s", *list.save ? list.save : "-");
-    l->tier->at.store->ops->stat(l->tier->at.store, mr_path("%s/" MR_CHECKPOINT_LIST_NAME, dir).text, &st, NULL);
+    l->tier->store->ops->stat(l->tier->store, mr_path("%s/" MR_CHECKPOINT_LIST_NAME, dir).text, &st, NULL);
     h.time_ns = st.mtime_ns;
     for (size_t i = 0; i < list.n; i++)
         h.bytes += list.items[i].bytes;
@@ -86,9 +89,9 @@ static int look_at(struct looking *l, const char *dir, uint64_t step, uint32_t s
 
 static int look_in(struct looking *l, uint32_t share)
 {
-    struct mr_path folder = mr_state_tier_folder(l->base, share);
+    struct mr_path folder = mr_state_tier_folder(l->tier->base, share);
     struct mr_checkpoint_dirs d = {0};
-    struct mr_store *s = l->tier->at.store;
+    struct mr_store *s = l->tier->store;
     int rc = 0;
     if (strcmp(l->final->at.folder, folder.text) == 0 || mr_checkpoint_dirs_read(s, folder.text, &d, NULL))
         return 0; /* nothing there yet */
@@ -116,14 +119,14 @@ static int look_at_share(void *user, const char *name, bool is_dir, struct mr_er
 }
 
 /* The shares of this rank in all tiers. */
-static int look(const struct mr_save_place *final, const struct mr_save_place *const *tier, const char *const *base,
-                size_t tiers, struct mr_state_have *h)
+static int look(const struct mr_save_place *final, const struct mr_checkpoint_place *const *tier, size_t tiers,
+                struct mr_state_have *h)
 {
     int rc = 0;
     for (size_t i = 0; i < tiers && !rc; i++) {
-        struct looking l = {final, tier[i], base[i], i, h, 0};
-        struct mr_store *s = tier[i]->at.store;
-        s->ops->list(s, base[i], look_at_share, &l, NULL); /* nothing there: nothing is found */
+        struct looking l = {final, tier[i], i, h, 0};
+        tier[i]->store->ops->list(tier[i]->store, tier[i]->base, look_at_share, &l,
+                                  NULL); /* nothing there: nothing is found */
         rc = l.rc;
         if (!rc && final->at.lead)
             rc = look_in(&l, MR_STATE_ALL_SHARES);
@@ -214,15 +217,15 @@ static int hear(const struct mr_save_place *final, const char *dir, uint32_t ran
     }
 }
 
-int mr_state_have_common(const struct mr_save_place *final, const struct mr_save_place *const *tier,
-                         const char *const *base, size_t tiers, const char *job, const char *what,
-                         struct mr_state_have *mine, struct mr_state_have *common, struct mr_error *err)
+int mr_state_have_common(const struct mr_save_place *final, const struct mr_checkpoint_place *const *tier, size_t tiers,
+                         const char *job, const char *what, struct mr_state_have *mine, struct mr_state_have *common,
+                         struct mr_error *err)
 {
     struct mr_state_have own = {0}, all = {0};
     struct mr_path dir = mr_path("%s/" PREFIX "%s-%s", final->at.folder, what, job);
     uint64_t until = mr_now_ns() + final->timeout_ns;
     bool alone = final->world == 1 || !final->at.shared;
-    int rc = look(final, tier, base, tiers, &own) ? mr_error_set(err, -ENOMEM, "cannot list checkpoints") : 0;
+    int rc = look(final, tier, tiers, &own) ? mr_error_set(err, -ENOMEM, "cannot list checkpoints") : 0;
     if (!rc && !alone)
         rc = say(final, dir.text, &own, err);
     for (uint32_t r = 0; r < final->world && !rc && !alone; r++)
@@ -261,4 +264,111 @@ void mr_state_have_forget(const struct mr_save_place *final, const char *job)
 {
     struct forgetting f = {final, job};
     final->at.store->ops->list(final->at.store, final->at.folder, forget_one, &f, NULL);
+}
+
+/* ---- which one a restart loads, and from where: mr_state_nearest in <millrace/state.h> ---- */
+
+struct near {
+    struct mr_save_place final;
+    struct mr_checkpoint_place tier[MR_SAVER_TIERS];
+    const struct mr_checkpoint_place *at[MR_SAVER_TIERS];
+    size_t n;
+    atomic_bool stop;
+    char job[32];
+};
+
+static void close_all(struct near *r)
+{
+    for (size_t i = 0; i < r->n; i++)
+        mr_checkpoint_place_close(&r->tier[i]);
+    mr_checkpoint_place_close(&r->final.at);
+}
+
+static int open_all(const struct mr_saver_params *p, struct near *r, struct mr_error *err)
+{
+    if (p->tiers > MR_SAVER_TIERS || !p->folder || p->world < 1 || p->rank >= p->world)
+        return mr_error_plain(err, MR_E_USAGE, "a folder, a rank of the job's and at most %d tiers", MR_SAVER_TIERS);
+    if (p->world > 1 && (!p->job || !*p->job))
+        return mr_error_plain(err, MR_E_USAGE, "%u ranks need a common `job`: a text that no other job has", p->world);
+    r->final = (struct mr_save_place){.rank = p->rank, .world = p->world, .stop = &r->stop};
+    r->final.timeout_ns = (uint64_t)(p->commit_timeout_s ? p->commit_timeout_s : TIMEOUT_DEFAULT_S) * MR_NS_PER_S;
+    const char *job = p->job ? p->job : "";
+    snprintf(r->job, sizeof r->job, "%016" PRIx64, XXH3_64bits(job, strlen(job)));
+    int rc = mr_checkpoint_place_open(p->folder, p->store, p->rank, NULL, &r->final.at, err);
+    for (size_t i = 0; i < p->tiers && !rc; i++) {
+        struct mr_path folder = mr_state_tier_folder(p->tier[i].folder, p->rank);
+        struct mr_checkpoint_place *at = &r->tier[r->n];
+        r->at[r->n++] = at;
+        rc = mr_checkpoint_place_open(folder.text, p->tier[i].store, p->rank, NULL, at, err);
+        at->base = p->tier[i].folder;
+        if (!rc && mr_store_confine(at->store, p->tier[i].folder, true))
+            rc = mr_error_set(err, -ENOMEM, "cannot look at a tier");
+        if (!rc && at->shared)
+            rc = mr_checkpoint_claim(p->tier[i].folder, p->folder, true, err);
+    }
+    return rc;
+}
+
+/* The newest usable one there, if any. */
+static bool newest_in(const struct mr_checkpoint_place *at, struct mr_state_had *out)
+{
+    struct mr_path dir;
+    struct mr_checkpoint_list l;
+    if (mr_checkpoint_find(at->store, at->folder, UINT64_MAX, &dir, NULL))
+        return false;
+    out->step = mr_checkpoint_step_of(dir.text);
+    out->id[0] = '\0'; /* damaged: its load says so */
+    if (mr_checkpoint_read_list(at, dir.text, &l, NULL))
+        return true;
+    snprintf(out->id, sizeof out->id, "%s", l.save);
+    mr_checkpoint_list_done(&l);
+    return true;
+}
+
+static bool has(const struct mr_checkpoint_place *at, const struct mr_state_had *what)
+{
+    struct mr_path dir;
+    return mr_checkpoint_find(at->store, at->folder, what->step, &dir, NULL) == 0 &&
+           mr_checkpoint_is_of(at, dir.text, what->id);
+}
+
+/* Of a step that is in the folder and, of another save, in the tiers, those have the later one: it is not drained. */
+static int choose(struct near *r, const struct mr_state_have *common, uint64_t *step, size_t *place,
+                  struct mr_error *err)
+{
+    struct mr_state_had newest;
+    bool there = newest_in(&r->final.at, &newest);
+    for (size_t i = common->n; i-- > 0;) {
+        const struct mr_state_had *h = &common->item[i];
+        if (h->world != r->final.world)
+            continue; /* of a job of another size: its shares are not this one's */
+        if (!there || h->step > newest.step ||
+            (h->step == newest.step && !mr_state_have_find(common, newest.step, newest.id)))
+            newest = *h;
+        there = true;
+        break;
+    }
+    if (!there)
+        return mr_error_plain(err, MR_E_INCOMPLETE, "there is no complete checkpoint in '%s' or the tiers before it",
+                              r->final.at.folder);
+    *step = newest.step;
+    for (*place = 0; *place < r->n && !has(&r->tier[*place], &newest); ++*place)
+        ;
+    return 0;
+}
+
+int mr_state_nearest(const struct mr_saver_params *params, uint64_t *step, size_t *place, struct mr_error *err)
+{
+    struct mr_saver_params p = {0};
+    struct near r = {0};
+    struct mr_state_have common = {0};
+    memcpy(&p, params, MR_MIN(params->size, sizeof p));
+    int rc = open_all(&p, &r, err);
+    if (!rc)
+        rc = mr_state_have_common(&r.final, r.at, r.n, r.job, "load", NULL, &common, err);
+    if (!rc)
+        rc = choose(&r, &common, step, place, err);
+    mr_state_have_done(&common);
+    close_all(&r);
+    return rc;
 }

@@ -27,10 +27,10 @@ struct mr_state_have {
 
 /* TIER/rank-R, or TIER. */
 struct mr_path mr_state_tier_folder(const char *tier, uint32_t share);
-/* Waits for all ranks, as long as a save may. base: the tiers' folders. *mine: the shares of this rank, or NULL. */
-int mr_state_have_common(const struct mr_save_place *final, const struct mr_save_place *const *tier,
-                         const char *const *base, size_t tiers, const char *job, const char *what,
-                         struct mr_state_have *mine, struct mr_state_have *common, struct mr_error *err);
+/* Waits for all ranks, as long as a save may. *mine: the shares of this rank, or NULL. */
+int mr_state_have_common(const struct mr_save_place *final, const struct mr_checkpoint_place *const *tier, size_t tiers,
+                         const char *job, const char *what, struct mr_state_have *mine, struct mr_state_have *common,
+                         struct mr_error *err);
 const struct mr_state_had *mr_state_have_find(const struct mr_state_have *h, uint64_t step, const char *id);
 void mr_state_have_done(struct mr_state_have *h);
 /* Leader, when a job begins: what earlier jobs said. */

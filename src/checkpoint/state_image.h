@@ -10,6 +10,9 @@
 #ifndef MR_CHECKPOINT_STATE_IMAGE_H
 #define MR_CHECKPOINT_STATE_IMAGE_H
 
+#include "base/arena.h"
+#include "base/vec.h"
+
 #include <millrace/state.h>
 
 #define MR_STATE_CHUNK (8ull << 20) /* unit of copying, writing, checksums and verified reading */
@@ -52,5 +55,24 @@ int mr_state_image_own(struct mr_state_image *m, struct mr_error *err);
 /* File bytes [at, at + n). */
 int mr_state_image_fill(const struct mr_state_image *m, uint64_t at, uint8_t *into, size_t n, struct mr_error *err);
 void mr_state_image_done(struct mr_state_image *m);
+
+/* ---- the header, read and checked: every tensor lies inside the file, has as many bytes as its dtype and shape say, and
+ * a name that no other has ---- */
+
+struct mr_header_tensor {
+    struct mr_stored_tensor is;
+    uint64_t start; /* in the file */
+    uint32_t file;  /* the reader's number of it */
+};
+
+struct mr_header_tensors {
+    struct mr_header_tensor *item;
+    size_t n, cap;
+};
+
+/* `text` is what follows the eight bytes of its length. Adds the tensors to `out`; names are copied into `names`. Tied
+ * tensors (MR_STATE_SAME) are added under each of their names. MR_E_CORRUPT names `path`. */
+int mr_state_header_parse(const char *text, size_t len, uint64_t file_bytes, const char *path, uint32_t rank,
+                          uint32_t file, struct mr_arena *names, struct mr_header_tensors *out, struct mr_error *err);
 
 #endif

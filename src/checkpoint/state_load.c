@@ -8,9 +8,7 @@
 #include "base/workers.h"
 #include "checkpoint/checkpoint_read.h"
 #include "checkpoint/state_cuda.h"
-#include "checkpoint/state_header.h"
 #include "checkpoint/state_image.h"
-#include "checkpoint/state_parts.h"
 #include "checkpoint/state_save.h"
 
 #include <endian.h>
@@ -22,6 +20,8 @@
 #include <xxhash.h>
 
 #define THREADS_DEFAULT 8
+#define JSON_MAX (1ull << 30)
+#define SUMS_MAX (1ull << 30)
 
 struct file {
     struct mr_object *object;
@@ -81,6 +81,65 @@ static int read_range(const struct file *f, uint64_t at, uint8_t *into, uint64_t
     return rc;
 }
 
+/* ---- small files ---- */
+
+bool mr_state_holds_tensors(const struct mr_checkpoint_entry *e)
+{
+    char name[64];
+    mr_save_file_name(e->rank, MR_SAVE_TENSORS, name);
+    return strcmp(name, e->name) == 0;
+}
+
+static const struct mr_checkpoint_entry *find_entry(const struct mr_checkpoint_list *l, const char *name)
+{
+    for (size_t i = 0; i < l->n; i++)
+        if (strcmp(l->items[i].name, name) == 0)
+            return &l->items[i];
+    return NULL;
+}
+
+/* The content of a small file as the list has it, malloc'ed, with a NUL behind it. */
+static int read_entry(struct mr_store *s, const char *dir, const struct mr_checkpoint_entry *e, uint64_t max,
+                      void **data, struct mr_error *err)
+{
+    struct mr_path path = mr_path("%s/%s", dir, e->name);
+    size_t len;
+    int rc = mr_store_read_file(s, path.text, max, data, &len, err);
+    if (rc == -ENOENT)
+        return mr_error_plain(err, MR_E_CORRUPT, "'%s' is missing: the checkpoint's list names it", path.text);
+    if (rc)
+        return rc;
+    if (len == e->bytes && XXH3_64bits(*data, len) == e->hash)
+        return 0;
+    free(*data);
+    mr_error_plain(err, MR_E_CORRUPT, "'%s' does not match its checksum or length", path.text);
+    return mr_error_hint(err, "load an older checkpoint"), MR_E_CORRUPT;
+}
+
+/* The checksums of the chunks of a rank's tensors, little-endian, malloc'ed; they make up the one that the list has. */
+static int read_sums(struct mr_store *s, const char *dir, const struct mr_checkpoint_list *l,
+                     const struct mr_checkpoint_entry *e, uint64_t **sum, struct mr_error *err)
+{
+    char name[64];
+    uint64_t *words;
+    size_t n = (size_t)(e->bytes / MR_STATE_CHUNK + (e->bytes % MR_STATE_CHUNK != 0));
+    mr_save_file_name(e->rank, MR_SAVE_SUMS, name);
+    const struct mr_checkpoint_entry *sums = find_entry(l, name);
+    if (!sums || e->chunk_bytes != MR_STATE_CHUNK || sums->bytes != (3 + n) * sizeof(*words))
+        return mr_error_plain(err, MR_E_CORRUPT, "'%s' has no checksums of its chunks that fit it", e->name);
+    int rc = read_entry(s, dir, sums, SUMS_MAX, (void **)&words, err);
+    if (rc)
+        return rc;
+    memmove(words, words + 3, n * sizeof(*words));
+    if (mr_checkpoint_hash_of_chunks(words, n) != e->hash) {
+        free(words);
+        return mr_error_plain(err, MR_E_CORRUPT, "the checksums of '%s' are not those of the checkpoint's list",
+                              e->name);
+    }
+    *sum = words;
+    return 0;
+}
+
 /* ---- opening ---- */
 
 static int read_header(struct mr_state_reader *r, uint32_t number, uint32_t rank, struct mr_error *err)
@@ -112,7 +171,7 @@ static int open_rank(struct mr_state_reader *r, const struct mr_checkpoint_entry
     f->bytes = e->bytes;
     int rc = mr_checkpoint_open_entry(&r->at, r->dir.text, e, r->direct, &f->object, err);
     if (!rc)
-        rc = mr_state_read_sums(r->at.store, r->dir.text, &r->list, e, &f->sum, err);
+        rc = read_sums(r->at.store, r->dir.text, &r->list, e, &f->sum, err);
     return rc ? rc : read_header(r, number, e->rank, err);
 }
 
@@ -249,13 +308,12 @@ int mr_state_json(struct mr_state_reader *r, uint32_t rank, const char *what, ch
     if (!loader && strcmp(what, "state") != 0)
         return mr_error_plain(err, MR_E_USAGE, "there is \"state\" and \"loader\", no \"%s\"", what);
     mr_save_file_name(rank, loader ? MR_SAVE_LOADER : MR_SAVE_STATE, name);
-    const struct mr_checkpoint_entry *e = mr_state_find_entry(&r->list, name);
+    const struct mr_checkpoint_entry *e = find_entry(&r->list, name);
     if (!e) {
         *text = NULL;
         return 0;
     }
-    int rc = mr_state_read_entry(r->at.store, r->dir.text, e, MR_STATE_JSON_MAX, &data,
-                                 err); /* ends with a NUL: mr_store_read_file */
+    int rc = read_entry(r->at.store, r->dir.text, e, JSON_MAX, &data, err); /* ends with a NUL: mr_store_read_file */
     if (!rc)
         *text = data;
     return rc;

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/common.h"
+#include "base/cond.h"
 #include "event/emit.h"
 #include "store/store.h"
 #include "store/traffic.h"
@@ -10,7 +11,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define RATE_FIRST (128 * MR_MIB)
 #define RATE_LEAST (8 * MR_MIB)
@@ -37,15 +37,11 @@ struct mr_pace {
 struct mr_pace *mr_pace_create(uint64_t most, bool cautious)
 {
     struct mr_pace *p = calloc(1, sizeof(*p));
-    pthread_condattr_t monotonic;
     if (!p)
         return NULL;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&p->lock, NULL);
     pthread_mutex_init(&p->turn, NULL);
-    pthread_cond_init(&p->hurried, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    mr_cond_init(&p->hurried);
     p->most = most;
     p->free = !cautious;
     return p;
@@ -135,10 +131,9 @@ uint64_t mr_pace_take(struct mr_pace *p, uint64_t bytes, uint64_t now_ns)
 
 void mr_pace_wait(struct mr_pace *p, uint64_t until_ns)
 {
-    struct timespec t = {(time_t)(until_ns / MR_NS_PER_S), (long)(until_ns % MR_NS_PER_S)};
     pthread_mutex_lock(&p->lock);
     while (!p->hurry && mr_now_ns() < until_ns)
-        pthread_cond_timedwait(&p->hurried, &p->lock, &t);
+        mr_cond_wait_until(&p->hurried, &p->lock, until_ns);
     p->active = true;
     if (p->hurry)
         p->next_ns = 0;
@@ -200,10 +195,9 @@ static bool is_stopped(const struct mr_pace_way *w)
 
 static void rest(struct mr_pace *p, uint64_t until_ns)
 {
-    struct timespec t = {(time_t)(until_ns / MR_NS_PER_S), (long)(until_ns % MR_NS_PER_S)};
     pthread_mutex_lock(&p->lock);
     if (!p->hurry)
-        pthread_cond_timedwait(&p->hurried, &p->lock, &t);
+        mr_cond_wait_until(&p->hurried, &p->lock, until_ns);
     pthread_mutex_unlock(&p->lock);
 }
 

@@ -9,6 +9,7 @@
 #include "base/vec.h"
 #include "base/workers.h"
 #include "checkpoint/state_cuda.h"
+#include "checkpoint/state_image.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -18,82 +19,62 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-struct block {
+struct slot {
     uint8_t *base;
-    size_t bytes;
     bool pinned;
 };
 
+/* Slots of rings that are gone: as many as the largest one had. */
 static struct {
     pthread_mutex_t lock;
-    MR_VEC(struct block) block;
-    size_t bytes, largest; /* in it; of any ring so far */
-    pid_t pid;             /* whose it is: a forked child does not inherit the memory */
+    MR_VEC(uint8_t *) slot;
+    size_t largest;
+    pid_t pid; /* whose they are: a forked child does not inherit the memory */
 } spare = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* The lock is held. */
 static void check_process(void)
 {
-    if (spare.pid == getpid())
-        return;
-    spare.block.n = 0;
-    spare.bytes = spare.largest = 0;
+    if (spare.pid != getpid())
+        spare.slot.n = spare.largest = 0;
     spare.pid = getpid();
 }
 
-/* Keeps a block, or gives it back to the system. */
-static void give_up(struct block b, size_t ring_bytes)
+/* Keeps a slot, or gives it back to the system. */
+static void give_up(uint8_t *slot, size_t ring_slots)
 {
     pthread_mutex_lock(&spare.lock);
     check_process();
-    spare.largest = MR_MAX(spare.largest, ring_bytes);
-    struct block *kept = spare.bytes + b.bytes <= spare.largest ? MR_VEC_ADD(&spare.block) : NULL;
-    if (kept) {
-        *kept = b;
-        spare.bytes += b.bytes;
-    }
+    spare.largest = MR_MAX(spare.largest, ring_slots);
+    uint8_t **kept = spare.slot.n < spare.largest ? MR_VEC_ADD(&spare.slot) : NULL;
+    if (kept)
+        *kept = slot;
     pthread_mutex_unlock(&spare.lock);
     if (!kept)
-        munmap(b.base, b.bytes);
+        munmap(slot, MR_STATE_CHUNK);
 }
 
-/* A block of at most so many bytes, as many of them as there are; false: none. */
-static bool take_spare(size_t bytes, size_t slot_bytes, struct block *out)
+static uint8_t *take_spare(void)
 {
     pthread_mutex_lock(&spare.lock);
     check_process();
-    struct block *best = NULL;
-    for (size_t i = 0; i < spare.block.n; i++)
-        if (spare.block.item[i].bytes >= slot_bytes && (!best || spare.block.item[i].bytes > best->bytes))
-            best = &spare.block.item[i];
-    if (best) {
-        size_t n = MR_MIN(bytes, best->bytes) / slot_bytes * slot_bytes;
-        *out = (struct block){best->base, n, false};
-        best->base += n;
-        best->bytes -= n;
-        spare.bytes -= n;
-        if (!best->bytes)
-            *best = spare.block.item[--spare.block.n];
-    }
+    uint8_t *slot = spare.slot.n ? spare.slot.item[--spare.slot.n] : NULL;
     pthread_mutex_unlock(&spare.lock);
-    return best != NULL;
+    return slot;
 }
 
 struct mr_state_ring {
-    size_t slot_bytes, slots;
-    MR_VEC(struct block) block;
+    MR_VEC(struct slot) slot;
     pthread_mutex_t lock;
-    pthread_cond_t given; /* a slot is free */
-    uint8_t **free;       /* stack; room for all slots; under lock */
-    size_t n_free;
+    pthread_cond_t given;   /* a slot is free */
+    MR_VEC(uint8_t *) free; /* stack; room for all slots; under the lock */
 };
 
-int mr_state_ring_create(size_t slot_bytes, struct mr_state_ring **out, struct mr_error *err)
+int mr_state_ring_create(struct mr_state_ring **out, struct mr_error *err)
 {
     struct mr_state_ring *r = calloc(1, sizeof(*r));
     if (!r)
         return mr_error_set(err, -ENOMEM, "cannot make a ring");
-    r->slot_bytes = slot_bytes;
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->given, NULL);
     *out = r;
@@ -104,124 +85,105 @@ void mr_state_ring_free(struct mr_state_ring *r)
 {
     if (!r)
         return;
-    for (size_t i = 0; i < r->block.n; i++) {
-        if (r->block.item[i].pinned)
-            mr_cuda_unpin(r->block.item[i].base);
-        give_up(r->block.item[i], r->slots * r->slot_bytes);
+    for (size_t i = 0; i < r->slot.n; i++) {
+        if (r->slot.item[i].pinned)
+            mr_cuda_unpin(r->slot.item[i].base);
+        give_up(r->slot.item[i].base, r->slot.n);
     }
     pthread_cond_destroy(&r->given);
     pthread_mutex_destroy(&r->lock);
-    free(r->block.item);
-    free(r->free);
+    free(r->slot.item);
+    free(r->free.item);
     free(r);
 }
 
 size_t mr_state_ring_slots(const struct mr_state_ring *r)
 {
-    return r->slots;
+    return r->slot.n;
 }
-
-struct touching {
-    uint8_t *base;
-    size_t slot_bytes;
-};
 
 static int touch_slot(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *err)
 {
-    struct touching *t = ctx->user;
+    volatile uint8_t *at = (uint8_t *)ctx->user + index * MR_STATE_CHUNK;
     (void)err;
-    volatile uint8_t *at = t->base + index * t->slot_bytes;
-    for (size_t i = 0; i < t->slot_bytes; i += 4096)
+    for (size_t i = 0; i < MR_STATE_CHUNK; i += 4096)
         at[i] = 0;
     return 0;
 }
 
-/* New memory, touched. */
-static int map_block(size_t bytes, size_t slot_bytes, unsigned threads, struct block *out)
+/* New memory for so many slots, touched; NULL: there is none. */
+static uint8_t *map_slots(size_t slots, unsigned threads)
 {
+    size_t bytes = slots * MR_STATE_CHUNK;
     uint8_t *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base == MAP_FAILED)
-        return -ENOMEM;
-    *out = (struct block){base, bytes, false};
+        return NULL;
     madvise(base, bytes, MADV_HUGEPAGE);
     madvise(base, bytes, MADV_DONTFORK); /* a forked worker must not inherit gigabytes to copy on write */
-    mr_workers_run(threads, bytes / slot_bytes, 1, touch_slot, &(struct touching){base, slot_bytes}, NULL, NULL);
-    return 0;
+    mr_workers_run(threads, slots, 1, touch_slot, base, NULL, NULL);
+    return base;
 }
 
-static int add_block(struct mr_state_ring *r, const struct block *what)
+/* There is room for it. */
+static void add_slot(struct mr_state_ring *r, uint8_t *base)
 {
-    size_t more = what->bytes / r->slot_bytes;
-    uint8_t **bigger = malloc((r->slots + more) * sizeof(*bigger));
-    struct block *b = bigger ? MR_VEC_ADD(&r->block) : NULL;
-    if (!b) {
-        free(bigger);
-        return -ENOMEM;
-    }
-    *b = *what;
     pthread_mutex_lock(&r->lock);
-    for (size_t i = 0; i < r->n_free; i++)
-        bigger[i] = r->free[i];
-    for (size_t i = 0; i < more; i++)
-        bigger[r->n_free++] = b->base + (more - 1 - i) * r->slot_bytes;
-    free(r->free);
-    r->free = bigger;
-    r->slots += more;
-    pthread_cond_broadcast(&r->given);
+    r->slot.item[r->slot.n++] = (struct slot){.base = base};
+    r->free.item[r->free.n++] = base;
+    pthread_cond_signal(&r->given);
     pthread_mutex_unlock(&r->lock);
-    return 0;
 }
 
 int mr_state_ring_grow(struct mr_state_ring *r, size_t slots, unsigned threads, struct mr_error *err)
 {
-    int rc = 0;
-    while (r->slots < slots && !rc) {
-        size_t bytes = (slots - r->slots) * r->slot_bytes;
-        struct block b = {0};
-        if (!take_spare(bytes, r->slot_bytes, &b))
-            rc = map_block(bytes, r->slot_bytes, threads, &b);
-        if (!rc && (rc = add_block(r, &b)))
-            give_up(b, 0);
-        if (rc)
-            mr_error_set(err, rc, "cannot get %zu MiB for the copy of the state", bytes >> 20);
-    }
-    return rc;
+    uint8_t *base = NULL;
+    pthread_mutex_lock(&r->lock);
+    bool room = MR_VEC_RESERVE(&r->slot, slots) == 0 && MR_VEC_RESERVE(&r->free, slots) == 0;
+    pthread_mutex_unlock(&r->lock);
+    while (room && r->slot.n < slots && (base = take_spare()))
+        add_slot(r, base);
+    size_t more = slots - MR_MIN(r->slot.n, slots);
+    base = room && more ? map_slots(more, threads) : NULL;
+    for (size_t i = more; base && i-- > 0;)
+        add_slot(r, base + i * MR_STATE_CHUNK);
+    return r->slot.n >= slots ? 0
+                              : mr_error_set(err, -ENOMEM, "cannot get %zu MiB for the copy of the state",
+                                             (size_t)(more * MR_STATE_CHUNK >> 20));
 }
 
 void mr_state_ring_pin(struct mr_state_ring *r)
 {
-    for (size_t i = 0; i < r->block.n; i++)
-        if (!r->block.item[i].pinned)
-            r->block.item[i].pinned = mr_cuda_pin(r->block.item[i].base, r->block.item[i].bytes) == 0;
+    for (size_t i = 0; i < r->slot.n; i++)
+        if (!r->slot.item[i].pinned)
+            r->slot.item[i].pinned = mr_cuda_pin(r->slot.item[i].base, MR_STATE_CHUNK) == 0;
 }
 
 uint8_t *mr_state_ring_try(struct mr_state_ring *r)
 {
     pthread_mutex_lock(&r->lock);
-    uint8_t *slot = r->n_free ? r->free[--r->n_free] : NULL;
+    uint8_t *slot = r->free.n ? r->free.item[--r->free.n] : NULL;
     pthread_mutex_unlock(&r->lock);
     return slot;
 }
 
 uint8_t *mr_state_ring_take(struct mr_state_ring *r, uint64_t *waited_ns)
 {
+    uint64_t start = mr_now_ns();
     pthread_mutex_lock(&r->lock);
-    if (!r->n_free) {
-        uint64_t start = mr_now_ns();
-        while (!r->n_free)
-            pthread_cond_wait(&r->given, &r->lock);
-        *waited_ns += mr_now_ns() - start;
-    }
-    uint8_t *slot = r->free[--r->n_free];
+    bool waits = !r->free.n;
+    while (!r->free.n)
+        pthread_cond_wait(&r->given, &r->lock);
+    uint8_t *slot = r->free.item[--r->free.n];
     pthread_mutex_unlock(&r->lock);
+    *waited_ns += waits ? mr_now_ns() - start : 0;
     return slot;
 }
 
 void mr_state_ring_give(struct mr_state_ring *r, uint8_t *slot)
 {
     pthread_mutex_lock(&r->lock);
-    assert(r->n_free < r->slots); /* S3: each slot once */
-    r->free[r->n_free++] = slot;
+    assert(r->free.n < r->slot.n); /* S3: each slot once */
+    r->free.item[r->free.n++] = slot;
     pthread_cond_signal(&r->given);
     pthread_mutex_unlock(&r->lock);
 }

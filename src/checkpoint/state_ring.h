@@ -1,4 +1,4 @@
-/* Memory between the caller's tensors and the storage: slots of one chunk each, touched once and used again and again,
+/* Memory between the caller's tensors and the storage: slots of one chunk (MR_STATE_CHUNK) each, touched once and used again and again,
  * because writing into pages that were never touched costs six times as much as copying. Who copies takes a free slot
  * and waits where there is none; who has written it gives it back. That wait is the back-pressure of a saver: by bytes,
  * not by saves. */
@@ -11,7 +11,7 @@
 
 struct mr_state_ring;
 
-int mr_state_ring_create(size_t slot_bytes, struct mr_state_ring **out, struct mr_error *err);
+int mr_state_ring_create(struct mr_state_ring **out, struct mr_error *err);
 /* All slots must have been given back. Accepts NULL. */
 void mr_state_ring_free(struct mr_state_ring *r);
 size_t mr_state_ring_slots(const struct mr_state_ring *r);

@@ -11,10 +11,9 @@
 #include "base/clock.h"
 #include "base/common.h"
 #include "base/workers.h"
-#include "checkpoint/checkpoint_hash.h"
+#include "checkpoint/checkpoint_read.h"
 #include "checkpoint/state_image.h"
 #include "checkpoint/state_pace.h"
-#include "event/emit.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -60,9 +59,7 @@ static struct mr_path failed_path(const struct mr_save_place *p, const struct mr
 static void tell(const struct mr_save_place *p, enum mr_span what, const struct mr_save *s, uint64_t start,
                  uint64_t bytes)
 {
-    struct mr_where at = MR_NOWHERE;
-    at.step = s->step;
-    mr_emit(p->events, what, start, mr_now_ns(), &at, (int64_t)bytes);
+    mr_checkpoint_emit(p->events, what, s->step, start, mr_now_ns(), bytes);
 }
 
 bool mr_save_stopped(const struct mr_save_place *p)

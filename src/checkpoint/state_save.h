@@ -85,6 +85,8 @@ void mr_save_forget_failures(const struct mr_save_place *p);
 
 /* Names of a rank's files in a checkpoint. */
 void mr_save_file_name(uint32_t rank, const char *ending, char out[64]);
+/* Whether it is the file of tensors of a rank. */
+bool mr_state_holds_tensors(const struct mr_checkpoint_entry *e);
 #define MR_SAVE_TENSORS ".safetensors"
 #define MR_SAVE_SUMS ".sums"
 #define MR_SAVE_STATE ".state.json"

@@ -8,11 +8,11 @@
 #include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/common.h"
+#include "base/cond.h"
 #include "base/log.h"
 #include "base/workers.h"
 #include "checkpoint/checkpoint_guard.h"
 #include "checkpoint/state_saver.h"
-#include "event/emit.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -148,7 +148,7 @@ static int start(struct mr_saver *s, const struct mr_saver_params *p, struct mr_
     if (!rc)
         rc = lock_folder(s, err);
     if (!rc && !s->sync)
-        rc = mr_state_ring_create(s->chunk_bytes, &s->ring, err);
+        rc = mr_state_ring_create(&s->ring, err);
     if (!rc)
         rc = open_tiers(s, p, err);
     return rc || s->sync ? rc : start_writers(s, err);
@@ -158,7 +158,6 @@ int mr_saver_open_with(const struct mr_saver_params *params, const struct mr_sav
                        struct mr_error *err)
 {
     struct mr_saver_params given = {0}, *p = &given;
-    pthread_condattr_t monotonic;
     memcpy(p, params, MR_MIN(params->size, sizeof given)); /* of a program that knows fewer of them */
     int rc = check_params(p, err);
     if (rc)
@@ -166,11 +165,8 @@ int mr_saver_open_with(const struct mr_saver_params *params, const struct mr_sav
     struct mr_saver *s = calloc(1, sizeof(*s));
     if (!s)
         return mr_error_set(err, -ENOMEM, "cannot make a saver");
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    mr_cond_init(&s->changed);
     name_job(s, p->job);
     rc = mr_checkpoint_place_open(p->folder, p->store, p->rank, p->events, &s->place.at, err);
     take_params(s, p, hooks);
@@ -356,9 +352,7 @@ static int copy_state(struct mr_saver *s, struct job *j, const struct mr_state_i
     r->copy_ns = mr_now_ns() - start;
     for (unsigned i = 0; i < s->copiers; i++)
         r->room_ns += c.room_ns[i];
-    struct mr_where at = MR_NOWHERE;
-    at.step = step;
-    mr_emit(s->place.events, MR_SPAN_SNAPSHOT, start, start + r->copy_ns, &at, (int64_t)image->bytes);
+    mr_checkpoint_emit(s->place.events, MR_SPAN_SNAPSHOT, step, start, start + r->copy_ns, image->bytes);
     if (rc && err)
         *err = why;
     return rc;
@@ -480,15 +474,6 @@ static int copy_and_end(struct mr_saver *s, struct job *j, struct mr_state_image
     return rc;
 }
 
-static void note_over(struct mr_saver *s, const struct mr_saved *what)
-{
-    pthread_mutex_lock(&s->lock);
-    struct mr_saved *over = MR_VEC_ADD(&s->over); /* without memory it is done and not listed */
-    if (over)
-        *over = *what;
-    pthread_mutex_unlock(&s->lock);
-}
-
 /* Nothing is written behind: its errors are all this save's own, and drains tell theirs by wait. */
 static int save_synchronously(struct mr_saver *s, uint64_t step, const struct mr_state *state, int rc,
                               struct mr_save_result *out, struct mr_error *err)
@@ -500,7 +485,9 @@ static int save_synchronously(struct mr_saver *s, uint64_t step, const struct mr
     uint64_t bytes = j ? j->save.bytes - image.header_bytes : 0;
     rc = mr_saver_save_now(s, j ? &j->save : NULL, &image, rc, &s->did, err);
     if (j) {
-        note_over(s, &(struct mr_saved){step, j->save.bytes, start, j->save.durable_ns, mr_now_ns(), rc});
+        pthread_mutex_lock(&s->lock);
+        mr_saver_note_over(s, j, rc);
+        pthread_mutex_unlock(&s->lock);
         mr_state_image_done(&image);
         mr_saver_free_job(j);
     }
@@ -509,21 +496,48 @@ static int save_synchronously(struct mr_saver *s, uint64_t step, const struct mr
     return rc;
 }
 
+static void *copier_main(void *user)
+{
+    struct behind *b = user;
+    b->code = copy_and_end(b->s, b->j, &b->image, &b->result, &b->why);
+    return NULL;
+}
+
+/* Everything up to the copy, which goes on behind or is over when this returns; the fence has its result. 0 or the error
+ * of this or an earlier save; without a copy, no fence is due (behind.s is NULL). */
+static int start_copy(struct mr_saver *s, uint64_t step, const struct mr_state *state, bool behind,
+                      struct mr_error *err)
+{
+    struct behind *b = &s->behind;
+    uint64_t start = mr_now_ns();
+    int earlier = settle(s, err);
+    struct mr_error *mine = earlier ? NULL : err;
+    *b = (struct behind){.s = s};
+    int rc = prepare(s, step, state, &b->image, &b->j, mine);
+    if (!rc && behind && (rc = mr_state_image_own(&b->image, mine))) {
+        mr_state_image_done(&b->image);
+        mr_saver_free_job(b->j);
+    }
+    if (rc) {
+        *b = (struct behind){0};
+        return earlier ? earlier : rc;
+    }
+    b->blocked_ns = mr_now_ns() - start;
+    b->running = behind && pthread_create(&b->thread, NULL, copier_main, b) == 0;
+    if (!b->running) { /* else the caller waits */
+        copier_main(b);
+        b->blocked_ns = mr_now_ns() - start;
+    }
+    return earlier;
+}
+
 int mr_saver_save(struct mr_saver *s, uint64_t step, const struct mr_state *state, struct mr_save_result *out,
                   struct mr_error *err)
 {
-    struct mr_save_result r = {0};
-    struct mr_state_image image;
-    struct job *j = NULL;
     if (s->sync)
         return save_synchronously(s, step, state, 0, out, err);
-    uint64_t start = mr_now_ns();
-    int earlier = settle(s, err), rc = prepare(s, step, state, &image, &j, earlier ? NULL : err);
-    if (!rc)
-        rc = copy_and_end(s, j, &image, &r, earlier ? NULL : err);
-    r.blocked_ns = mr_now_ns() - start;
-    if (!rc && out)
-        *out = r;
+    int earlier = start_copy(s, step, state, false, err);
+    int rc = s->behind.s ? mr_saver_fence(s, out, earlier ? NULL : err) : 0; /* else there is nothing to copy */
     return earlier ? earlier : rc;
 }
 
@@ -539,37 +553,9 @@ int mr_saver_save_or_fail(struct mr_saver *s, uint64_t step, const struct mr_sta
 
 /* ---- copying behind ---- */
 
-static void *copier_main(void *user)
-{
-    struct behind *b = user;
-    b->code = copy_and_end(b->s, b->j, &b->image, &b->result, &b->why);
-    return NULL;
-}
-
 int mr_saver_begin(struct mr_saver *s, uint64_t step, const struct mr_state *state, struct mr_error *err)
 {
-    struct behind *b = &s->behind;
-    struct mr_state_image image;
-    struct job *j = NULL;
-    if (s->sync)
-        return mr_saver_save(s, step, state, NULL, err);
-    uint64_t start = mr_now_ns();
-    int earlier = settle(s, err), rc = prepare(s, step, state, &image, &j, earlier ? NULL : err);
-    if (rc)
-        return earlier ? earlier : rc;
-    rc = mr_state_image_own(&image, earlier ? NULL : err);
-    if (rc) {
-        mr_state_image_done(&image);
-        mr_saver_free_job(j);
-        return earlier ? earlier : rc;
-    }
-    *b = (struct behind){.s = s, .j = j, .image = image, .result = {.blocked_ns = mr_now_ns() - start}};
-    rc = pthread_create(&b->thread, NULL, copier_main, b);
-    if (rc == 0)
-        b->running = true;
-    else /* then the caller waits, as in save */
-        copier_main(b);
-    return earlier;
+    return s->sync ? mr_saver_save(s, step, state, NULL, err) : start_copy(s, step, state, true, err);
 }
 
 int mr_saver_fence(struct mr_saver *s, struct mr_save_result *out, struct mr_error *err)
@@ -578,8 +564,7 @@ int mr_saver_fence(struct mr_saver *s, struct mr_save_result *out, struct mr_err
     uint64_t start = mr_now_ns();
     if (b->running)
         pthread_join(b->thread, NULL);
-    b->running = false;
-    b->result.blocked_ns += mr_now_ns() - start;
+    b->result.blocked_ns = b->blocked_ns + mr_now_ns() - start;
     int rc = b->code;
     if (rc && err)
         *err = b->why;
@@ -623,18 +608,13 @@ unsigned mr_saver_pending(struct mr_saver *s)
 static void *end_main(void *user)
 {
     struct mr_saver *s = user;
-    struct timespec t = {(time_t)(s->end_ns / MR_NS_PER_S), (long)(s->end_ns % MR_NS_PER_S)};
-    struct mr_error why;
     pthread_mutex_lock(&s->lock);
     while (!s->closing && mr_now_ns() < s->end_ns)
-        pthread_cond_timedwait(&s->changed, &s->lock, &t);
+        mr_cond_wait_until(&s->changed, &s->lock, s->end_ns);
     if (!s->closing) {
         atomic_store(&s->stop, true); /* nobody waits for other ranks */
-        for (struct job *j = s->first; j; j = j->next) {
-            mr_error_plain(&why, MR_E_TIMEOUT, "step %" PRIu64 " was not complete in the time that was left",
-                           j->save.step);
-            mr_saver_fail_job(j, MR_E_TIMEOUT, &why);
-        }
+        for (struct job *j = s->first; j; j = j->next)
+            mr_saver_fail_late(j);
         pthread_cond_broadcast(&s->changed);
     }
     bool late = !s->closing;

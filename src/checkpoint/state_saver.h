@@ -64,12 +64,13 @@ struct job {
     struct mr_error why;
 };
 
-/* A copy that goes on while the caller does: mr_saver_begin. */
+/* A copy, which goes on while the caller does after mr_saver_begin. */
 struct behind {
     struct mr_saver *s;
     struct job *j;
     struct mr_state_image image;
     struct mr_save_result result;
+    uint64_t blocked_ns; /* the caller, before the fence */
     pthread_t thread;
     bool running;
     int code;
@@ -114,6 +115,10 @@ struct mr_saver {
 /* ---- of the writers (state_writer.c) ---- */
 
 void *mr_saver_writer(void *saver);
+/* Lists a save that is over. The lock is held. */
+void mr_saver_note_over(struct mr_saver *s, const struct job *j, int code);
+/* Fails it: the time of mr_saver_end_within is over. The lock is held. */
+void mr_saver_fail_late(struct job *j);
 /* Notes a failure, unless there is one. */
 void mr_saver_fail_job(struct job *j, int code, const struct mr_error *why);
 void mr_saver_free_job(struct job *j);

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/common.h"
+#include "base/cond.h"
 #include "base/log.h"
 #include "base/vec.h"
 #include "checkpoint/checkpoint_guard.h"
@@ -110,15 +111,21 @@ static bool is_waiting(const struct held *h)
     return h->stage == WAITING || h->stage == DRAINING;
 }
 
-/* Any step (MR_ALL_STEPS), or this one, in any tier. */
+/* Of any step (MR_ALL_STEPS), or this one, in any tier: those that wait or drain; `failed`: also those that failed. */
+static unsigned count_waiting(const struct mr_state_tiers *t, uint64_t step, bool failed)
+{
+    unsigned n = 0;
+    for (size_t i = 0; i < t->n; i++)
+        for (size_t k = 0; k < t->tier[i].held.n; k++) {
+            const struct held *h = &t->tier[i].held.item[k];
+            n += (step == MR_ALL_STEPS || h->step == step) && (is_waiting(h) || (failed && h->stage == FAILED));
+        }
+    return n;
+}
+
 static bool any_waiting(const struct mr_state_tiers *t, uint64_t step)
 {
-    for (size_t i = 0; i < t->n; i++)
-        for (size_t k = 0; k < t->tier[i].held.n; k++)
-            if (!t->over && is_waiting(&t->tier[i].held.item[k]) &&
-                (step == MR_ALL_STEPS || t->tier[i].held.item[k].step == step))
-                return true;
-    return t->recovering;
+    return t->recovering || (!t->over && count_waiting(t, step, false));
 }
 
 /* ---- room (T2) ---- */
@@ -211,12 +218,9 @@ static int tidy(struct mr_state_tiers *t, struct tier *in)
 /* The lock is held, and let go meanwhile. */
 static void wait_in_a_hurry(struct mr_state_tiers *t)
 {
-    struct timespec at;
-    uint64_t until = mr_now_ns() + LOOK_NS;
-    at = (struct timespec){(time_t)(until / MR_NS_PER_S), (long)(until % MR_NS_PER_S)};
     mr_pace_hurry(t->pace, true);
     if (t->final->stopped)
-        pthread_cond_timedwait(&t->changed, &t->lock, &at);
+        mr_cond_wait_until(&t->changed, &t->lock, mr_now_ns() + LOOK_NS);
     else
         pthread_cond_wait(&t->changed, &t->lock);
     mr_pace_hurry(t->pace, false);
@@ -230,14 +234,11 @@ static bool is_stopped(const struct mr_state_tiers *t)
 /* Nothing waits for its drain any more. The lock is held. */
 static int settle_all(struct mr_state_tiers *t, uint64_t step, struct mr_error *err)
 {
-    bool left = false;
     while (any_waiting(t, step) && !is_stopped(t))
         wait_in_a_hurry(t);
-    for (size_t i = 0; i < t->n; i++)
-        for (size_t k = 0; k < t->tier[i].held.n; k++)
-            left |= is_waiting(&t->tier[i].held.item[k]);
-    return left && is_stopped(t) ? mr_error_plain(err, MR_E_INTERRUPTED, "interrupted while the burst buffer drained")
-                                 : 0;
+    return is_stopped(t) && count_waiting(t, MR_ALL_STEPS, false)
+               ? mr_error_plain(err, MR_E_INTERRUPTED, "interrupted while the burst buffer drained")
+               : 0;
 }
 
 int mr_state_tiers_idle(struct mr_state_tiers *t, struct mr_error *err)
@@ -506,13 +507,10 @@ static void recover(struct mr_state_tiers *t)
 {
     struct mr_state_have common;
     struct mr_error why;
-    const struct mr_save_place *place[MR_SAVER_TIERS];
-    const char *base[MR_SAVER_TIERS];
-    for (size_t i = 0; i < t->n; i++) {
-        place[i] = &t->tier[i].place;
-        base[i] = t->tier[i].base;
-    }
-    if (mr_state_have_common(&t->out, place, base, t->n, t->job, "drain", &t->left, &common, &why))
+    const struct mr_checkpoint_place *place[MR_SAVER_TIERS];
+    for (size_t i = 0; i < t->n; i++)
+        place[i] = &t->tier[i].place.at;
+    if (mr_state_have_common(&t->out, place, t->n, t->job, "drain", &t->left, &common, &why))
         mr_log(MR_LOG_WARN, "what an earlier job left in '%s' is not drained: %s", t->tier[0].base, why.message);
     for (size_t i = 0; i < t->n; i++)
         recover_tier(t, i, &common);
@@ -549,6 +547,7 @@ static int open_tier(const struct mr_saver_params *p, const struct mr_save_place
         return mr_error_plain(err, buffer ? MR_E_CONFIG : MR_E_USAGE, "the %s '%s' keeps nothing to drain",
                               buffer ? "burst buffer" : "tier", of->folder);
     struct mr_checkpoint_place at = out->place.at;
+    at.base = out->base;
     out->is_shared = at.shared;
     out->place = *final;
     out->place.at = at;
@@ -568,18 +567,13 @@ static int open_tier(const struct mr_saver_params *p, const struct mr_save_place
 int mr_state_tiers_create(const struct mr_saver_params *p, const struct mr_save_place *final, const char *job,
                           struct mr_pace *pace, bool buffer, struct mr_state_tiers **out, struct mr_error *err)
 {
-    pthread_condattr_t monotonic;
-
     if (p->tiers > MR_SAVER_TIERS)
         return mr_error_plain(err, MR_E_USAGE, "%zu tiers, at most %d are possible", p->tiers, MR_SAVER_TIERS);
     struct mr_state_tiers *t = calloc(1, sizeof(*t));
     if (!t)
         return mr_error_set(err, -ENOMEM, "cannot make tiers");
     pthread_mutex_init(&t->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&t->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    mr_cond_init(&t->changed);
     t->final = final;
     t->out = *final;
     t->out.stop = &t->cut;
@@ -652,11 +646,8 @@ int mr_state_tiers_add(struct mr_state_tiers *t, const struct mr_save *s, uint64
 
 unsigned mr_state_tiers_pending(struct mr_state_tiers *t, bool failed)
 {
-    unsigned n = 0;
     pthread_mutex_lock(&t->lock);
-    for (size_t i = 0; i < t->n; i++)
-        for (size_t k = 0; k < t->tier[i].held.n; k++)
-            n += is_waiting(&t->tier[i].held.item[k]) || (failed && t->tier[i].held.item[k].stage == FAILED);
+    unsigned n = count_waiting(t, MR_ALL_STEPS, failed);
     pthread_mutex_unlock(&t->lock);
     return n;
 }

@@ -6,7 +6,6 @@
 #include "base/log.h"
 #include "base/workers.h"
 #include "checkpoint/state_saver.h"
-#include "event/emit.h"
 
 #include <assert.h>
 #include <endian.h>
@@ -66,11 +65,35 @@ void mr_saver_fail_job(struct job *j, int code, const struct mr_error *why)
     j->why = *why;
 }
 
+void mr_saver_fail_late(struct job *j)
+{
+    struct mr_error why;
+    mr_error_plain(&why, MR_E_TIMEOUT, "step %" PRIu64 " was not complete in the time that was left", j->save.step);
+    mr_saver_fail_job(j, MR_E_TIMEOUT, &why);
+}
+
+void mr_saver_note_over(struct mr_saver *s, const struct job *j, int code)
+{
+    struct mr_saved *over = MR_VEC_ADD(&s->over); /* without memory it is done and not listed */
+    if (over)
+        *over = (struct mr_saved){j->save.step, j->save.bytes, j->start_ns, j->save.durable_ns, mr_now_ns(), code};
+}
+
 /* The lock is held. */
 static void set_patience(const struct mr_saver *s, struct job *j)
 {
     if (s->rank_is_late && !j->save.patience_ns)
         j->save.patience_ns = mr_save_patience(&s->place, j->start_ns);
+}
+
+/* For another attempt. */
+static void rewind_save(struct mr_save *s)
+{
+    for (size_t i = 0; i < s->files; i++) {
+        s->file[i].opened = false;
+        s->file[i].left = s->file[i].is.bytes;
+    }
+    s->begun = false;
 }
 
 /* A save straight into the folder is the drain of its step for the ranks whose tier took theirs. */
@@ -106,8 +129,7 @@ static void open_file(struct mr_saver *s, struct job *j)
     if (rc && j->at != &s->place) { /* a tier that fails: the save need not */
         mr_log(MR_LOG_WARN, "the tier '%s' fails: %s", j->at->at.folder, why.message);
         mr_save_end(j->at, &j->save, rc, &why);
-        for (size_t i = 0; i < j->save.files; i++)
-            j->save.file[i].opened = false;
+        rewind_save(&j->save);
         j->at = around_tiers(s, &j->save);
         rc = mr_save_begin(j->at, &j->save, &why);
     }
@@ -143,10 +165,8 @@ static void do_chunk(struct mr_saver *s, struct job *j)
     struct chunk *c = j->full;
     struct mr_error why;
     bool later = j->fits && !j->copied;
-    if (is_too_late(s)) {
-        mr_error_plain(&why, MR_E_TIMEOUT, "step %" PRIu64 " was not complete in the time that was left", j->save.step);
-        mr_saver_fail_job(j, MR_E_TIMEOUT, &why);
-    }
+    if (is_too_late(s))
+        mr_saver_fail_late(j);
     int rc = j->code;
     j->full = c->next;
     if (!j->full)
@@ -206,9 +226,7 @@ static void end_job(struct mr_saver *s, struct job *j)
         s->code = rc;
         s->why = j->why;
     }
-    struct mr_saved *over = MR_VEC_ADD(&s->over); /* without memory it is done and not listed */
-    if (over)
-        *over = (struct mr_saved){j->save.step, j->save.bytes, j->start_ns, j->save.durable_ns, mr_now_ns(), rc};
+    mr_saver_note_over(s, j, rc);
     s->first = j->next;
     if (!s->first)
         s->last = NULL;
@@ -276,9 +294,7 @@ static int write_directly(struct direct *d, size_t index, uint8_t *buf, struct m
         return rc;
     from = from ? from : buf;
     d->save->sum[index] = htole64(XXH3_64bits(from, n));
-    struct mr_where where = MR_NOWHERE;
-    where.step = d->save->step;
-    mr_emit(d->at->events, MR_SPAN_SNAPSHOT, start, mr_now_ns(), &where, (int64_t)n);
+    mr_checkpoint_emit(d->at->events, MR_SPAN_SNAPSHOT, d->save->step, start, mr_now_ns(), n);
     return mr_save_write(d->at, d->save, (size_t)(f - d->save->file), &at_once, at, from, n, err);
 }
 
@@ -324,16 +340,6 @@ static int save_at(struct mr_saver *s, const struct mr_save_place *at, struct mr
 static bool tier_failed(int rc)
 {
     return rc == MR_E_LIMIT || rc == MR_E_CORRUPT || rc == MR_E_FORMAT || (rc < 0 && rc > -4096 && rc != -ENOMEM);
-}
-
-/* For another attempt. */
-static void rewind_save(struct mr_save *s)
-{
-    for (size_t i = 0; i < s->files; i++) {
-        s->file[i].opened = false;
-        s->file[i].left = s->file[i].is.bytes;
-    }
-    s->begun = false;
 }
 
 static int save_in_tier(struct mr_saver *s, struct mr_save *save, const struct mr_state_image *image,
