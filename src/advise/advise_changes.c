@@ -170,7 +170,7 @@ static void put_chain(struct mr_strbuf *s, const struct mr_change *c, bool opens
         put_value(s, c->to);
     } else {
         mr_strbuf_printf(s, ".%s(", c->key);
-        if (strcmp(c->to, "memory"))
+        if (strcmp(c->to, "memory") != 0)
             put_value(s, c->to);
     }
     mr_strbuf_putc(s, ')');
@@ -196,7 +196,7 @@ static void put_change(struct mr_strbuf *s, const struct mr_change *before, cons
     bool opens = !is_of_call(before, c), closes = !is_of_call(c, after);
     switch (c->kind) {
     case MR_CHANGE_OPTION:
-        if (strncmp(c->key, "--", 2))
+        if (strncmp(c->key, "--", 2) != 0)
             put_yaml(s, c, is_of_call(before, c) ? before->key : NULL);
         break;
     case MR_CHANGE_INJECTION:
