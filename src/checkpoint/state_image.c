@@ -439,7 +439,7 @@ static int parse_tensor(struct parsing *p, const char *name, json_t *v, struct m
     const char *dtype;
     json_t *list;
     json_int_t start, end;
-    uint64_t shape[MR_TENSOR_DIMS], bytes;
+    uint64_t shape[MR_TENSOR_DIMS] = {0}, bytes;
     unsigned dims;
     if (json_unpack(v, "{s:s, s:o, s:[I, I]}", "dtype", &dtype, "shape", &list, "data_offsets", &start, &end) ||
         !parse_shape(list, shape, &dims))

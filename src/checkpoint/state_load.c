@@ -44,14 +44,9 @@ struct mr_state_reader {
 
 /* ---- chunks ---- */
 
-static uint64_t chunk_len(const struct file *f, size_t chunk)
-{
-    return MR_MIN(MR_STATE_CHUNK, f->bytes - chunk * MR_STATE_CHUNK);
-}
-
 static int read_chunk(const struct file *f, size_t chunk, uint8_t *buf, struct mr_error *err)
 {
-    size_t n = (size_t)chunk_len(f, chunk);
+    size_t n = (size_t)MR_MIN(MR_STATE_CHUNK, f->bytes - chunk * MR_STATE_CHUNK);
     int rc = mr_object_read(f->object, buf, n, chunk * MR_STATE_CHUNK, err);
     if (rc || XXH3_64bits(buf, n) == le64toh(f->sum[chunk]))
         return rc;
@@ -60,24 +55,114 @@ static int read_chunk(const struct file *f, size_t chunk, uint8_t *buf, struct m
     return mr_error_hint(err, "load an older checkpoint"), MR_E_CORRUPT;
 }
 
-/* Any range, verified where there are checksums. For small things: headers. */
-static int read_range(const struct file *f, uint64_t at, uint8_t *into, uint64_t n, struct mr_error *err)
+/* What one chunk has for one range. */
+struct part {
+    uint32_t file;
+    size_t chunk;
+    uint64_t within, bytes;
+    uint8_t *into;
+    int cuda; /* as in mr_state_range */
+};
+
+struct reading {
+    struct mr_state_reader *r;
+    MR_VEC(struct part) part; /* by file, chunk */
+    MR_VEC(size_t) first;     /* of each chunk in `part`, and the end */
+    uint8_t *buf;             /* a chunk of each thread */
+    bool device;              /* some of it goes to a CUDA device: through these buffers */
+};
+
+static int by_chunk(const void *a, const void *b)
 {
-    if (!f->sum)
-        return mr_object_read(f->object, into, (size_t)n, at, err);
-    uint8_t *buf = aligned_alloc(4096, MR_STATE_CHUNK);
-    int rc = buf ? 0 : mr_error_set(err, -ENOMEM, "cannot read '%s'", f->object->path);
-    while (n && !rc) {
-        uint64_t within = at % MR_STATE_CHUNK, take = MR_MIN(n, MR_STATE_CHUNK - within);
-        rc = read_chunk(f, (size_t)(at / MR_STATE_CHUNK), buf, err);
+    const struct part *x = a, *y = b;
+    if (x->file != y->file)
+        return x->file < y->file ? -1 : 1;
+    return x->chunk < y->chunk ? -1 : x->chunk > y->chunk;
+}
+
+/* Bytes of a file, chunk by chunk. */
+static int add_parts(struct reading *d, uint32_t file, uint64_t at, uint64_t bytes, uint8_t *into, int cuda,
+                     struct mr_error *err)
+{
+    for (uint64_t done = 0, take; done < bytes; done += take) {
+        uint64_t within = (at + done) % MR_STATE_CHUNK;
+        struct part *p = MR_VEC_ADD(&d->part);
+        if (!p)
+            return mr_error_set(err, -ENOMEM, "cannot read %" PRIu64 " bytes", bytes);
+        take = MR_MIN(bytes - done, MR_STATE_CHUNK - within);
+        *p = (struct part){file, (size_t)((at + done) / MR_STATE_CHUNK), within, take, into + done, cuda};
+        d->device = d->device || cuda;
+    }
+    return 0;
+}
+
+/* Parts of one chunk are read together. */
+static int group_parts(struct reading *d, struct mr_error *err)
+{
+    if (d->part.n)
+        qsort(d->part.item, d->part.n, sizeof(*d->part.item), by_chunk);
+    for (size_t i = 0; i <= d->part.n; i++) {
+        if (i && i < d->part.n && by_chunk(&d->part.item[i - 1], &d->part.item[i]) == 0)
+            continue;
+        size_t *first = MR_VEC_ADD(&d->first);
+        if (!first)
+            return mr_error_set(err, -ENOMEM, "cannot read %zu pieces", d->part.n);
+        *first = i;
+    }
+    return 0;
+}
+
+static int read_group(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *err)
+{
+    struct reading *d = ctx->user;
+    size_t i = d->first.item[index], end = d->first.item[index + 1];
+    const struct file *f = &d->r->file[d->part.item[i].file];
+    uint8_t *buf = d->buf + ctx->thread * MR_STATE_CHUNK;
+    int rc = f->sum ? read_chunk(f, d->part.item[i].chunk, buf, err) : 0;
+    int device = 0;
+    for (; i < end && !rc; i++) {
+        const struct part *p = &d->part.item[i];
+        uint8_t *from = f->sum || p->cuda ? buf + p->within : p->into;
+        if (!f->sum)
+            rc = mr_object_read(f->object, from, (size_t)p->bytes, p->chunk * MR_STATE_CHUNK + p->within, err);
         if (rc)
             break;
-        memcpy(into, buf + within, (size_t)take);
-        into += take;
-        at += take;
-        n -= take;
+        if (p->cuda)
+            rc = mr_cuda_write((device = p->cuda) - 1, p->into, from, (size_t)p->bytes, err);
+        else if (from != p->into)
+            memcpy(p->into, from, (size_t)p->bytes);
     }
-    free(buf);
+    int copied = device ? mr_cuda_flush(rc ? NULL : err) : 0; /* before the buffer is filled again */
+    return rc ? rc : copied;
+}
+
+static int read_groups(struct reading *d, struct mr_error *err)
+{
+    size_t groups = d->first.n - 1;
+    unsigned threads = (unsigned)MR_MIN((size_t)d->r->threads, MR_MAX(groups, (size_t)1));
+    int rc = d->device ? mr_cuda_find(err) : 0;
+    if (rc)
+        return rc;
+    d->buf = aligned_alloc(4096, threads * MR_STATE_CHUNK);
+    if (!d->buf)
+        return mr_error_set(err, -ENOMEM, "cannot get %u buffers", threads);
+    bool pinned = d->device && mr_cuda_pin(d->buf, threads * MR_STATE_CHUNK) == 0; /* or slower */
+    rc = mr_workers_run(threads, groups, 1, read_group, d, NULL, err);
+    if (pinned)
+        mr_cuda_unpin(d->buf);
+    free(d->buf);
+    return rc;
+}
+
+/* All that was added (rc 0), and frees the lists. */
+static int read_parts(struct reading *d, int rc, struct mr_error *err)
+{
+    if (!rc)
+        rc = group_parts(d, err);
+    if (!rc)
+        rc = read_groups(d, err);
+    free(d->part.item);
+    free(d->first.item);
     return rc;
 }
 
@@ -142,12 +227,18 @@ static int read_sums(struct mr_store *s, const char *dir, const struct mr_checkp
 
 /* ---- opening ---- */
 
+static int read_at(struct mr_state_reader *r, uint32_t file, uint64_t at, void *into, uint64_t n, struct mr_error *err)
+{
+    struct reading d = {.r = r};
+    return read_parts(&d, add_parts(&d, file, at, n, into, 0, err), err);
+}
+
 static int read_header(struct mr_state_reader *r, uint32_t number, uint32_t rank, struct mr_error *err)
 {
     struct file *f = &r->file[number];
     const char *path = f->object->path;
     uint64_t len = 0;
-    int rc = f->bytes >= 8 ? read_range(f, 0, (uint8_t *)&len, 8, err) : 0;
+    int rc = f->bytes >= 8 ? read_at(r, number, 0, &len, 8, err) : 0;
     len = le64toh(len);
     if (!rc && (f->bytes < 8 || len < 2 || len > f->bytes - 8 || len > MR_STATE_HEADER_MAX)) {
         mr_error_plain(err, MR_E_CORRUPT, "'%s' has %" PRIu64 " bytes, its header wants %" PRIu64, path, f->bytes, len);
@@ -157,7 +248,7 @@ static int read_header(struct mr_state_reader *r, uint32_t number, uint32_t rank
     if (!rc && !text)
         rc = mr_error_set(err, -ENOMEM, "cannot read '%s'", path);
     if (!rc)
-        rc = read_range(f, 8, (uint8_t *)text, len, err);
+        rc = read_at(r, number, 8, text, len, err);
     if (!rc)
         rc = mr_state_header_parse(text, (size_t)len, f->bytes, path, rank, number, &r->names, &r->tensor, err);
     free(text);
@@ -321,31 +412,6 @@ int mr_state_json(struct mr_state_reader *r, uint32_t rank, const char *what, ch
 
 /* ---- reading ---- */
 
-/* What one chunk has for one range. */
-struct part {
-    uint32_t file;
-    size_t chunk;
-    uint64_t within, bytes;
-    uint8_t *into;
-    int cuda; /* as in mr_state_range */
-};
-
-struct reading {
-    struct mr_state_reader *r;
-    MR_VEC(struct part) part; /* by file, chunk */
-    MR_VEC(size_t) first;     /* of each chunk in `part`, and the end */
-    uint8_t *buf;             /* a chunk of each thread */
-    bool device;              /* some of it goes to a CUDA device: through these buffers */
-};
-
-static int by_chunk(const void *a, const void *b)
-{
-    const struct part *x = a, *y = b;
-    if (x->file != y->file)
-        return x->file < y->file ? -1 : 1;
-    return x->chunk < y->chunk ? -1 : x->chunk > y->chunk;
-}
-
 static int add_range(struct reading *d, const struct mr_state_range *g, struct mr_error *err)
 {
     const struct mr_state_reader *r = d->r;
@@ -355,78 +421,7 @@ static int add_range(struct reading *d, const struct mr_state_range *g, struct m
     if (g->offset > t->is.bytes || g->bytes > t->is.bytes - g->offset)
         return mr_error_plain(err, MR_E_USAGE, "tensor '%s' has %" PRIu64 " bytes, asked for %" PRIu64 " at %" PRIu64,
                               t->is.name, t->is.bytes, g->bytes, g->offset);
-    uint64_t at = t->start + g->offset, left = g->bytes;
-    uint8_t *into = g->into;
-    while (left) {
-        uint64_t within = at % MR_STATE_CHUNK, take = MR_MIN(left, MR_STATE_CHUNK - within);
-        struct part *p = MR_VEC_ADD(&d->part);
-        if (!p)
-            return mr_error_set(err, -ENOMEM, "cannot read %" PRIu64 " bytes", g->bytes);
-        *p = (struct part){t->file, (size_t)(at / MR_STATE_CHUNK), within, take, into, g->cuda};
-        d->device = d->device || g->cuda;
-        at += take;
-        into += take;
-        left -= take;
-    }
-    return 0;
-}
-
-/* Parts of one chunk are read together. */
-static int group_parts(struct reading *d, struct mr_error *err)
-{
-    if (d->part.n)
-        qsort(d->part.item, d->part.n, sizeof(*d->part.item), by_chunk);
-    for (size_t i = 0; i <= d->part.n; i++) {
-        if (i && i < d->part.n && by_chunk(&d->part.item[i - 1], &d->part.item[i]) == 0)
-            continue;
-        size_t *first = MR_VEC_ADD(&d->first);
-        if (!first)
-            return mr_error_set(err, -ENOMEM, "cannot read %zu pieces", d->part.n);
-        *first = i;
-    }
-    return 0;
-}
-
-static int read_group(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *err)
-{
-    struct reading *d = ctx->user;
-    size_t i = d->first.item[index], end = d->first.item[index + 1];
-    const struct file *f = &d->r->file[d->part.item[i].file];
-    uint8_t *buf = d->buf + ctx->thread * MR_STATE_CHUNK;
-    int rc = f->sum ? read_chunk(f, d->part.item[i].chunk, buf, err) : 0;
-    int device = 0;
-    for (; i < end && !rc; i++) {
-        const struct part *p = &d->part.item[i];
-        uint8_t *from = f->sum || p->cuda ? buf + p->within : p->into;
-        if (!f->sum)
-            rc = mr_object_read(f->object, from, (size_t)p->bytes, p->chunk * MR_STATE_CHUNK + p->within, err);
-        if (rc)
-            break;
-        if (p->cuda)
-            rc = mr_cuda_write((device = p->cuda) - 1, p->into, from, (size_t)p->bytes, err);
-        else if (from != p->into)
-            memcpy(p->into, from, (size_t)p->bytes);
-    }
-    int copied = device ? mr_cuda_flush(rc ? NULL : err) : 0; /* before the buffer is filled again */
-    return rc ? rc : copied;
-}
-
-static int read_groups(struct reading *d, struct mr_error *err)
-{
-    size_t groups = d->first.n - 1;
-    unsigned threads = (unsigned)MR_MIN((size_t)d->r->threads, MR_MAX(groups, (size_t)1));
-    int rc = d->device ? mr_cuda_find(err) : 0;
-    if (rc)
-        return rc;
-    d->buf = aligned_alloc(4096, threads * MR_STATE_CHUNK);
-    if (!d->buf)
-        return mr_error_set(err, -ENOMEM, "cannot get %u buffers", threads);
-    bool pinned = d->device && mr_cuda_pin(d->buf, threads * MR_STATE_CHUNK) == 0; /* or slower */
-    rc = mr_workers_run(threads, groups, 1, read_group, d, NULL, err);
-    if (pinned)
-        mr_cuda_unpin(d->buf);
-    free(d->buf);
-    return rc;
+    return add_parts(d, t->file, t->start + g->offset, g->bytes, g->into, g->cuda, err);
 }
 
 int mr_state_read(struct mr_state_reader *r, const struct mr_state_range *range, size_t n, struct mr_error *err)
@@ -435,11 +430,5 @@ int mr_state_read(struct mr_state_reader *r, const struct mr_state_range *range,
     int rc = 0;
     for (size_t i = 0; i < n && !rc; i++)
         rc = add_range(&d, &range[i], err);
-    if (!rc)
-        rc = group_parts(&d, err);
-    if (!rc)
-        rc = read_groups(&d, err);
-    free(d.part.item);
-    free(d.first.item);
-    return rc;
+    return read_parts(&d, rc, err);
 }
