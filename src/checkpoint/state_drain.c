@@ -1,4 +1,4 @@
-/* See the header. What is read is written as it passes by; its checksums are compared before the copy gets its name
+/* See the header. Pieces are written as they are read; their checksums are compared before the copy gets its name
  * (T3). */
 #include "checkpoint/state_drain.h"
 
