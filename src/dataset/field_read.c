@@ -365,6 +365,7 @@ static int gather_mixed(struct mr_dataset_reader *r, uint8_t *to, struct mr_erro
     for (unsigned k = 0; k < f->n_slices && !rc; k++) {
         const uint8_t *raw = NULL;
         rc = stored_bytes(r, k, NULL, NULL, &raw, err);
+        assert(rc || raw || !f->slice[k].length); /* nothing to read only where nothing is stored */
         if (!rc && f->slice[k].length)
             memcpy(to + f->slice[k].at, raw, f->slice[k].length);
     }
