@@ -12,7 +12,6 @@
 #include "base/common.h"
 #include "base/workers.h"
 #include "checkpoint/checkpoint_read.h"
-#include "checkpoint/state_image.h"
 #include "checkpoint/state_pace.h"
 
 #include <endian.h>
@@ -60,6 +59,26 @@ static void tell(const struct mr_save_place *p, enum mr_span what, const struct 
                  uint64_t bytes)
 {
     mr_checkpoint_emit(p->events, what, s->step, start, mr_now_ns(), bytes);
+}
+
+void mr_failure_keep(struct mr_failure *f, int code, const struct mr_error *why)
+{
+    if (!f->code)
+        *f = (struct mr_failure){code, *why};
+}
+
+int mr_failure_get(const struct mr_failure *f, struct mr_error *err)
+{
+    if (f->code && err)
+        *err = f->why;
+    return f->code;
+}
+
+int mr_failure_take(struct mr_failure *f, struct mr_error *err)
+{
+    int rc = mr_failure_get(f, err);
+    f->code = 0;
+    return rc;
 }
 
 bool mr_save_stopped(const struct mr_save_place *p)

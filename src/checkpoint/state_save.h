@@ -27,6 +27,16 @@ struct mr_save_place {
     struct mr_events *events;
 };
 
+/* The first of several failures; the later ones follow from it. */
+struct mr_failure {
+    int code; /* 0: none */
+    struct mr_error why;
+};
+void mr_failure_keep(struct mr_failure *f, int code, const struct mr_error *why);
+int mr_failure_get(const struct mr_failure *f, struct mr_error *err);
+/* The same, and forgets it. */
+int mr_failure_take(struct mr_failure *f, struct mr_error *err);
+
 /* A file of this rank's part. */
 struct mr_save_file {
     struct mr_checkpoint_entry is;

@@ -9,7 +9,6 @@
 #include "base/clock.h"
 #include "base/common.h"
 #include "base/cond.h"
-#include "base/log.h"
 #include "base/workers.h"
 #include "checkpoint/checkpoint_guard.h"
 #include "checkpoint/state_saver.h"
@@ -115,6 +114,7 @@ static int open_tiers(struct mr_saver *s, const struct mr_saver_params *p, struc
 static void take_params(struct mr_saver *s, const struct mr_saver_params *p, const struct mr_saver_hooks *hooks)
 {
     s->lock_fd = -1;
+    s->last_step = MR_ALL_STEPS; /* none */
     s->pid = getpid();
     s->hooks = *hooks;
     s->sync = p->sync;
@@ -213,10 +213,7 @@ int mr_saver_reserve(struct mr_saver *s, uint64_t bytes, struct mr_error *err)
 /* S4. The lock is held. */
 static int take_error(struct mr_saver *s, struct mr_error *err)
 {
-    int rc = s->code;
-    if (rc && err)
-        *err = s->why;
-    s->code = 0;
+    int rc = mr_failure_take(&s->untold, err);
     return rc || !s->tiers ? rc : mr_state_tiers_error(s->tiers, err);
 }
 
@@ -273,8 +270,7 @@ static int make_job(struct mr_saver *s, uint64_t step, const struct mr_state *st
         j->chunk = calloc(MR_MAX(j->save.chunks, 1u), sizeof(*j->chunk));
         j->save.json = copy_text(state->json, &failed);
         j->save.loader = copy_text(state->loader, &failed);
-        s->again = s->saved_one && s->last_step == step ? s->again + 1 : 0;
-        s->saved_one = true;
+        s->again = s->last_step == step ? s->again + 1 : 0;
         s->last_step = step;
         snprintf(j->save.id, sizeof j->save.id, "%s-%" PRIu64 "-%u", s->job_id, step, s->again);
     }
@@ -345,7 +341,7 @@ static int copy_state(struct mr_saver *s, struct job *j, const struct mr_state_i
     int rc = mr_workers_run(s->copiers, j->save.chunks, 1, copy_chunk, &c, NULL, &why);
     pthread_mutex_lock(&s->lock);
     if (rc)
-        mr_saver_fail_job(j, rc, &why);
+        mr_failure_keep(&j->failure, rc, &why);
     j->copied = true;
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
@@ -382,7 +378,7 @@ static void forget_failure(struct mr_saver *s)
 {
     pthread_mutex_lock(&s->lock);
     wait_for_end(s, MR_ALL_STEPS);
-    s->code = 0;
+    s->untold.code = 0;
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -420,7 +416,7 @@ int mr_saver_fail(struct mr_saver *s, uint64_t step, const char *why, struct mr_
     }
     j->copied = true;
     j->told = true;
-    mr_saver_fail_job(j, MR_E_USAGE, &reason);
+    mr_failure_keep(&j->failure, MR_E_USAGE, &reason);
     pthread_mutex_lock(&s->lock);
     append_job(s, j);
     pthread_mutex_unlock(&s->lock);
@@ -499,7 +495,10 @@ static int save_synchronously(struct mr_saver *s, uint64_t step, const struct mr
 static void *copier_main(void *user)
 {
     struct behind *b = user;
-    b->code = copy_and_end(b->s, b->j, &b->image, &b->result, &b->why);
+    struct mr_error why;
+    int rc = copy_and_end(b->s, b->j, &b->image, &b->result, &why);
+    if (rc)
+        mr_failure_keep(&b->failure, rc, &why);
     return NULL;
 }
 
@@ -565,9 +564,7 @@ int mr_saver_fence(struct mr_saver *s, struct mr_save_result *out, struct mr_err
     if (b->running)
         pthread_join(b->thread, NULL);
     b->result.blocked_ns = b->blocked_ns + mr_now_ns() - start;
-    int rc = b->code;
-    if (rc && err)
-        *err = b->why;
+    int rc = mr_failure_get(&b->failure, err);
     if (!rc && out)
         *out = b->result;
     *b = (struct behind){0};

@@ -60,8 +60,7 @@ struct job {
     bool told; /* its failure needs no telling: the caller knows */
     enum opening file;
     uint64_t start_ns;
-    int code;
-    struct mr_error why;
+    struct mr_failure failure;
 };
 
 /* A copy, which goes on while the caller does after mr_saver_begin. */
@@ -73,8 +72,7 @@ struct behind {
     uint64_t blocked_ns; /* the caller, before the fence */
     pthread_t thread;
     bool running;
-    int code;
-    struct mr_error why;
+    struct mr_failure failure;
 };
 
 struct mr_saver {
@@ -93,7 +91,6 @@ struct mr_saver {
     int lock_fd;
     uint64_t last_step; /* and how often it was saved in a row: parts of a save's id, the same on all ranks */
     unsigned again;
-    bool saved_one;
     atomic_bool stop;
     pthread_t thread[MR_SAVER_WRITERS_MAX];
     unsigned running;
@@ -107,8 +104,7 @@ struct mr_saver {
     pthread_t ender;
     uint64_t next_write_ns; /* bytes_per_s: when the next may begin */
     MR_VEC(struct mr_saved) over;
-    int code; /* not told yet */
-    struct mr_error why;
+    struct mr_failure untold;
     struct mr_saver_did did; /* the last synchronous save */
 };
 
@@ -119,8 +115,6 @@ void *mr_saver_writer(void *saver);
 void mr_saver_note_over(struct mr_saver *s, const struct job *j, int code);
 /* Fails it: the time of mr_saver_end_within is over. The lock is held. */
 void mr_saver_fail_late(struct job *j);
-/* Notes a failure, unless there is one. */
-void mr_saver_fail_job(struct job *j, int code, const struct mr_error *why);
 void mr_saver_free_job(struct job *j);
 /* Writes from the caller's memory and waits for the name; all ranks together where they agree. */
 int mr_saver_save_now(struct mr_saver *s, struct mr_save *save, const struct mr_state_image *image, int rc,

@@ -64,8 +64,7 @@ struct mr_state_tiers {
     uint64_t ages;
     unsigned recovered;
     MR_VEC(struct mr_checkpoint_drained) drains; /* to the final folder */
-    int code, first_code;                        /* not told yet; of all */
-    struct mr_error why, first_why;
+    struct mr_failure untold, first;             /* not told yet; of all */
 };
 
 /* ---- what a tier holds; the lock is held ---- */
@@ -186,10 +185,8 @@ static int let_go(struct mr_state_tiers *t, struct tier *from, const struct held
             mr_error_hint(&why, "the next run with this burst buffer removes it");
             break;
         }
-    if (rc && t->buffer && !t->first_code) {
-        t->first_code = rc;
-        t->first_why = why;
-    }
+    if (rc && t->buffer)
+        mr_failure_keep(&t->first, rc, &why);
     forget(from, what.step);
     return rc;
 }
@@ -360,12 +357,8 @@ static void note_failure(struct mr_state_tiers *t, const struct held *h, size_t 
     if (t->buffer)
         mr_log(MR_LOG_WARN, "cannot drain the checkpoint of step %" PRIu64 " from the burst buffer: %s", h->step,
                err->message);
-    if (!t->code)
-        t->why = *err;
-    t->code = t->code ? t->code : rc;
-    if (!t->first_code)
-        t->first_why = *err;
-    t->first_code = t->first_code ? t->first_code : rc;
+    mr_failure_keep(&t->untold, rc, err);
+    mr_failure_keep(&t->first, rc, err);
 }
 
 /* The lock is held. */
@@ -655,10 +648,7 @@ unsigned mr_state_tiers_pending(struct mr_state_tiers *t, bool failed)
 int mr_state_tiers_error(struct mr_state_tiers *t, struct mr_error *err)
 {
     pthread_mutex_lock(&t->lock);
-    int rc = t->code;
-    if (rc && err)
-        *err = t->why;
-    t->code = 0;
+    int rc = mr_failure_take(&t->untold, err);
     pthread_mutex_unlock(&t->lock);
     return rc;
 }
@@ -666,9 +656,7 @@ int mr_state_tiers_error(struct mr_state_tiers *t, struct mr_error *err)
 int mr_state_tiers_failure(struct mr_state_tiers *t, struct mr_error *err)
 {
     pthread_mutex_lock(&t->lock);
-    int rc = t->first_code;
-    if (rc && err)
-        *err = t->first_why;
+    int rc = mr_failure_get(&t->first, err);
     pthread_mutex_unlock(&t->lock);
     return rc;
 }

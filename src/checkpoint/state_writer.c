@@ -13,7 +13,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <xxhash.h>
 
 /* ---- writing ---- */
@@ -57,19 +56,11 @@ static int write_chunk(struct mr_saver *s, struct job *j, const struct chunk *c,
     return mr_save_write(j->at, &j->save, (size_t)(f - j->save.file), &way, at, c->slot, n, err);
 }
 
-void mr_saver_fail_job(struct job *j, int code, const struct mr_error *why)
-{
-    if (j->code)
-        return;
-    j->code = code;
-    j->why = *why;
-}
-
 void mr_saver_fail_late(struct job *j)
 {
     struct mr_error why;
     mr_error_plain(&why, MR_E_TIMEOUT, "step %" PRIu64 " was not complete in the time that was left", j->save.step);
-    mr_saver_fail_job(j, MR_E_TIMEOUT, &why);
+    mr_failure_keep(&j->failure, MR_E_TIMEOUT, &why);
 }
 
 void mr_saver_note_over(struct mr_saver *s, const struct job *j, int code)
@@ -136,7 +127,7 @@ static void open_file(struct mr_saver *s, struct job *j)
     pthread_mutex_lock(&s->lock);
     j->file = OPEN;
     if (rc)
-        mr_saver_fail_job(j, rc, &why);
+        mr_failure_keep(&j->failure, rc, &why);
     pthread_cond_broadcast(&s->changed);
 }
 
@@ -167,7 +158,7 @@ static void do_chunk(struct mr_saver *s, struct job *j)
     bool later = j->fits && !j->copied;
     if (is_too_late(s))
         mr_saver_fail_late(j);
-    int rc = j->code;
+    int rc = j->failure.code;
     j->full = c->next;
     if (!j->full)
         j->tail = &j->full;
@@ -179,7 +170,7 @@ static void do_chunk(struct mr_saver *s, struct job *j)
     if (!rc && (rc = write_chunk(s, j, c, not_before, &why))) {
         mr_error_context(&why, "the checkpoint of step %" PRIu64, j->save.step);
         pthread_mutex_lock(&s->lock);
-        mr_saver_fail_job(j, rc, &why);
+        mr_failure_keep(&j->failure, rc, &why);
         pthread_mutex_unlock(&s->lock);
     }
     later = later && !rc;
@@ -207,25 +198,23 @@ void mr_saver_free_job(struct job *j)
 static void end_job(struct mr_saver *s, struct job *j)
 {
     struct mr_error why;
-    int rc = j->code;
+    int rc = j->failure.code;
     assert(j == s->first && j->written == j->queued); /* S1 */
     j->committing = true;
     set_patience(s, j);
     pthread_mutex_unlock(&s->lock);
     if (rc)
-        why = j->why;
+        why = j->failure.why;
     rc = mr_save_end(j->at, &j->save, rc, &why);
     if (!rc && j->at != &s->place)
         rc = mr_state_tiers_add(s->tiers, &j->save, j->save.bytes, &why);
     pthread_mutex_lock(&s->lock);
     if (rc)
-        mr_saver_fail_job(j, rc, &why);
+        mr_failure_keep(&j->failure, rc, &why);
     if (!rc || rc == MR_E_TIMEOUT)
         s->rank_is_late = rc != 0;
-    if (rc && !s->code && !j->told) {
-        s->code = rc;
-        s->why = j->why;
-    }
+    if (rc && !j->told)
+        mr_failure_keep(&s->untold, rc, &j->failure.why);
     mr_saver_note_over(s, j, rc);
     s->first = j->next;
     if (!s->first)
@@ -240,15 +229,16 @@ static bool work_once(struct mr_saver *s)
     struct job *j = s->first; /* S1 */
     if (!j || j->committing)
         return false;
-    if (j->file == CLOSED && !j->code) {
+    if (j->file == CLOSED && !j->failure.code) {
         open_file(s, j);
         return true;
     }
-    if (j->unsummed && (j->copied || j->code) && (j->writing > 1 || !j->full)) { /* the device has enough to do */
+    if (j->unsummed && (j->copied || j->failure.code) &&
+        (j->writing > 1 || !j->full)) { /* the device has enough to do */
         sum_later(s, j);
         return true;
     }
-    if (j->full && (j->file == OPEN || j->code)) {
+    if (j->full && (j->file == OPEN || j->failure.code)) {
         do_chunk(s, j);
         return true;
     }
