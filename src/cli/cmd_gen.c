@@ -11,6 +11,7 @@
 #include "comm/comm.h"
 #include "dataset/gen_spec.h"
 #include "dataset/manifest.h"
+#include "job/job.h"
 #include "job/job_generate.h"
 #include "report/split_text.h"
 
@@ -149,6 +150,7 @@ static int apply_workload(struct mr_command_ctx *ctx, struct gen_options *o, str
         return mr_error_plain(err, MR_E_USAGE, "workload '%s' reads no data: it only writes checkpoints", w->name);
     if ((r = mr_workload_check_supported(w, err)) < 0)
         return r;
+    mr_job_export_storage(w);
     if ((r = mr_options_defaults(&table, ctx->arena, o, err)) < 0 || (r = from_workload(w, o, ctx->arena, err)) < 0)
         return r;
     return reapply_flags(ctx, o, err);

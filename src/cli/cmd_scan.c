@@ -14,6 +14,8 @@
 #include <errno.h>
 #include <stdio.h>
 
+#define REMOTE_THREADS 32u /* requests at once to object storage */
+
 struct scan_options {
     const char *path, *format, *out, *store;
     int64_t threads;
@@ -93,6 +95,8 @@ static int run_scan(struct mr_command_ctx *ctx, struct mr_error *err)
     int r = mr_store_open_at(o->store, o->path, &store, err);
     if (r < 0)
         return r;
+    bool remote = mr_store_is_url(o->path); /* waiting for answers, not for CPUs */
+    mr_store_remember_listings(store);
     json_t *bad = json_array();
     struct mr_scan_result result = {0};
     r = mr_progress_start(&po, &progress, err);
@@ -103,7 +107,9 @@ static int run_scan(struct mr_command_ctx *ctx, struct mr_error *err)
         .out = *o->out ? o->out : NULL,
         .rows = o->rows,
         .skip_bad = o->skip_bad,
-        .threads = o->threads ? (unsigned)o->threads : mr_cpus_available(),
+        .threads = o->threads ? (unsigned)o->threads
+                   : remote   ? REMOTE_THREADS
+                              : mr_cpus_available(),
         .stop = ctx->stop,
         .progress = progress,
         .bad = bad_file,

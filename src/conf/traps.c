@@ -126,9 +126,8 @@ static int note_dataset(struct mr_workload *w, struct mr_arena *a)
              "file (DLIO gives about 0.71 of it)");
     if (d->num_subfolders_train == 1 || d->num_subfolders_eval == 1)
         NOTE("dataset.num_subfolders_*: 1 is one subfolder (DLIO writes none and then fails to read it)");
-    if (w->storage.storage_type != MR_CS_LOCAL_FS)
-        NOTE("storage.storage_type %s is not available in this version: a run will stop",
-             w->storage.storage_type == MR_CS_S3 ? "s3" : "aistore");
+    if (w->storage.storage_type == MR_CS_AISTORE)
+        NOTE("storage.storage_type aistore is not available in this version: a run will stop");
     if (w->train.total_training_steps >= 0 && w->train.epochs > 1)
         NOTE("train.total_training_steps limits the whole run (DLIO limits each epoch)");
     return 0;
@@ -271,10 +270,26 @@ static int without_data(struct mr_workload *w, struct mr_arena *a)
                             "are written and read; workflow.train=true on the command line trains on the default data");
 }
 
+/* The bucket (storage_root) and a key: s3://ROOT/FOLDER. Without a bucket the folder stays, and a run refuses it. */
+static int in_bucket(const char *root, struct mr_arena *a, const char **folder)
+{
+    const char *key = *folder;
+    if (!strncmp(root, "s3://", 5))
+        root += 5;
+    if (!strncmp(key, "s3://", 5) || !*key || !*root || *root == '.')
+        return 0;
+    while (*key == '/' || (key[0] == '.' && key[1] == '/'))
+        key++;
+    *folder = mr_arena_printf(a, "s3://%s%s%s", root, root[strlen(root) - 1] == '/' ? "" : "/", key);
+    return *folder ? 0 : -ENOMEM;
+}
+
 /* storage.storage_root is where relative folders begin. */
 static int below_root(const struct mr_workload *w, struct mr_arena *a, const char **folder)
 {
     const char *root = w->storage.storage_root;
+    if (w->storage.storage_type == MR_CS_S3)
+        return in_bucket(root, a, folder);
     if (w->storage.storage_type != MR_CS_LOCAL_FS || !*root || !strcmp(root, ".") || !strcmp(root, "./") || !**folder ||
         **folder == '/')
         return 0;

@@ -394,7 +394,7 @@ static const struct mr_option storage_rows[] = {
     OPT(mr_conf_storage_section, storage_type, ENUM, "local_fs", .choices = storages, .doc = "Kind of storage."),
     OPT(mr_conf_storage_section, storage_root, STRING, "./",
         .doc = "Folder that dataset.data_folder and checkpoint.checkpoint_folder are relative to, unless they begin "
-               "with '/'."),
+               "with '/'; with storage_type s3 the bucket, or BUCKET/PREFIX."),
     MR_OPTION_END,
 };
 TABLE(storage, "storage", mr_conf_storage_section, "Where the data lies");
@@ -402,14 +402,17 @@ TABLE(storage, "storage", mr_conf_storage_section, "Where the data lies");
 #define OBJECT_DOC "Belongs to the object-store libraries of MLPerf Storage v3.0, which are not used here."
 static const struct mr_option storage_options_rows[] = {
     OPT(mr_conf_storage_options, access_key_id, STRING, "", .flags = MR_OPTF_SECRET,
-        .doc = "Key of the object store; never printed."),
+        .doc = "Key of the object store, unless AWS_ACCESS_KEY_ID is set; never printed."),
     OPT(mr_conf_storage_options, secret_access_key, STRING, "", .flags = MR_OPTF_SECRET,
-        .doc = "Secret of the object store; never printed."),
-    OPT(mr_conf_storage_options, endpoint_url, STRING, "", .doc = "Address of the object store."),
-    OPT(mr_conf_storage_options, region, STRING, "us-east-1", .doc = "Region of the object store."),
-    OPT(mr_conf_storage_options, s3_force_path_style, BOOL, "false",
-        .doc = "Put the bucket into the path, not the host name."),
-    OPT(mr_conf_storage_options, s3_max_attempts, INT, "5", .min = 1, .max = 1000, .doc = "Tries per request."),
+        .doc = "Secret of the object store, with the key; never printed."),
+    OPT(mr_conf_storage_options, endpoint_url, STRING, "",
+        .doc = "Address of the object store, unless AWS_ENDPOINT_URL is set."),
+    OPT(mr_conf_storage_options, region, STRING, "us-east-1",
+        .doc = "Region of the object store, unless AWS_REGION is set."),
+    OPT(mr_conf_storage_options, s3_force_path_style, BOOL, "false", .flags = MR_OPTF_NO_EFFECT,
+        .doc = "The bucket is in the path for every server but AWS; --store 's3(addressing=...)' chooses."),
+    OPT(mr_conf_storage_options, s3_max_attempts, INT, "5", .min = 1, .max = 1000, .flags = MR_OPTF_NO_EFFECT,
+        .doc = "Repeats end with a deadline, not with a number: --store 's3(deadline=60s)'."),
     OPT(mr_conf_storage_options, storage_library, STRING, "", .flags = MR_OPTF_NO_EFFECT, .doc = OBJECT_DOC),
     OPT(mr_conf_storage_options, prefetch_workers, INT, "0", .min = 0, .max = 1e6, .flags = MR_OPTF_NO_EFFECT,
         .doc = OBJECT_DOC),

@@ -27,8 +27,10 @@ int mr_dataset_find_manifest(struct mr_store *s, const char *path, char *out, st
     if (strlen(path) >= MR_NAME_MAX)
         return mr_error_set(err, -ENAMETOOLONG, "cannot open data set '%s'", path);
     int r = mr_store_stat(s, path, &st, err);
+    if (r == -ENOENT)
+        mr_error_hint(err, "make a data set with 'millrace gen'");
     if (r < 0)
-        return mr_error_hint(err, "make a data set with 'millrace gen'"), r;
+        return r;
     if (!st.is_dir) {
         snprintf(out, 2 * MR_NAME_MAX, "%s", path);
         return 0;
@@ -98,9 +100,12 @@ int mr_dataset_open_in(const char *path, struct mr_store *store, struct mr_datas
     if (!ds)
         return mr_error_set(err, -ENOMEM, "cannot open data set '%s'", path);
     ds->store = store;
-    /* A store without content (null) serves the data; what the data would be is still read for real. */
+    /* A store without content (null) serves the data; what the data would be is still read for real. And files in object
+     * storage may have their manifest on a disk. */
     struct mr_store *manifest_store = store;
-    int r = mr_store_caps(store) & MR_STORE_CAP_CONTENT ? 0 : mr_store_open_at("posix", path, &manifest_store, err);
+    bool remote = mr_store_is_remote(store), has_content = mr_store_caps(store) & MR_STORE_CAP_CONTENT;
+    bool apart = !has_content || (remote && !mr_store_is_url(path));
+    int r = apart ? mr_store_open_at("posix", path, &manifest_store, err) : 0;
     if (r >= 0) {
         limit = take_limit(manifest_store, path, plain);
         r = mr_dataset_find_manifest(manifest_store, limit ? plain : path, manifest, err);
@@ -113,6 +118,11 @@ int mr_dataset_open_in(const char *path, struct mr_store *store, struct mr_datas
         mr_store_close(manifest_store);
     if (r >= 0 && !(ds->root = find_root(ds->manifest, manifest)))
         r = mr_error_set(err, -ENOMEM, "cannot open data set '%s'", path);
+    if (r >= 0 && has_content && remote != mr_store_is_url(ds->root)) {
+        r = mr_error_plain(err, MR_E_USAGE, "the files of '%s' are %s, in '%s'", path,
+                           remote ? "not in object storage" : "in object storage", ds->root);
+        mr_error_hint(err, remote ? "leave --store s3 out" : "give --store s3");
+    }
     if (r >= 0 && !(ds->format = mr_format_find(mr_manifest_get_info(ds->manifest)->format, err))) {
         mr_error_context(err, "in data set '%s'", path);
         r = MR_E_UNSUPPORTED;

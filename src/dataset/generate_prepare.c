@@ -287,7 +287,7 @@ static int prepare_folder(struct mr_gen *g, struct mr_error *err)
         return resuming;
     uint64_t left;
     int r = mr_store_abort_unfinished(g->o.store, g->o.folder, &left, err);
-    if (r < 0)
+    if (r < 0 && r != -EACCES) /* who may not list uploads leaves them to the bucket's rules */
         return r;
     if (!resuming && (r = refuse_foreign(g, err)) < 0)
         return r;

@@ -313,6 +313,20 @@ static int make_spec(struct scan *s, struct mr_strbuf *out, struct mr_error *err
     return r;
 }
 
+/* Beside the files; or on a disk, where they are in object storage. */
+static int write_manifest(struct scan *s, struct mr_error *err)
+{
+    struct mr_store *local;
+    if (!mr_store_is_remote(s->o->store) || mr_store_is_url(s->result.manifest))
+        return mr_manifest_builder_write(s->builder, s->o->store, s->result.manifest, err);
+    int r = mr_store_open("posix", &local, err);
+    if (r < 0)
+        return r;
+    r = mr_manifest_builder_write(s->builder, local, s->result.manifest, err);
+    mr_store_close(local);
+    return r;
+}
+
 static int build(struct scan *s, struct mr_error *err)
 {
     struct mr_strbuf spec = {0};
@@ -337,7 +351,7 @@ static int build(struct scan *s, struct mr_error *err)
     }
     s->result.classes = s->classes;
     snprintf(s->result.format, sizeof s->result.format, "%s", s->format->name);
-    return r < 0 ? r : mr_manifest_builder_write(s->builder, s->o->store, s->result.manifest, err);
+    return r < 0 ? r : write_manifest(s, err);
 }
 
 /* Sets root and manifest path, lists the files. */

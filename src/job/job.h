@@ -146,6 +146,8 @@ struct mr_job {
 
 /* Resolves the workload. Nothing is read but its file, nothing is written. Errors: those of mr_workload_resolve. */
 int mr_job_resolve(const struct mr_job_request *req, struct mr_job *out, struct mr_error *err);
+/* storage.storage_options of an s3 workload become AWS_* variables of this process; mr_job_resolve does it. */
+void mr_job_export_storage(const struct mr_workload *w);
 /* What this version cannot run, and options that would have no effect: MR_E_UNSUPPORTED, MR_E_USAGE. */
 int mr_job_check(const struct mr_job *j, struct mr_error *err);
 /* The plan for the ranks asked for, those that a launcher started, or the workload's. Before the data set is known it

@@ -345,6 +345,11 @@ static int choose_data(struct mr_job *j, struct mr_error *err)
     for (size_t n = strlen(j->data); n > 1 && j->data[n - 1] == '/'; n--)
         j->data[n - 1] = '\0';
     j->data_store = "";
+    if (!mr_store_is_url(j->data) && j->w->storage.storage_type == MR_CS_S3 && !*j->opt.data) {
+        mr_error_plain(err, MR_E_CONFIG, "storage.storage_type is s3, and dataset.data_folder '%s' names no bucket",
+                       j->data);
+        return mr_error_hint(err, "set storage.storage_root=BUCKET, or give --data s3://BUCKET/FOLDER"), MR_E_CONFIG;
+    }
     if (!mr_store_is_url(j->data))
         return 0;
     int rc = mr_store_spec_for(j->opt.store, j->data, &store, err);

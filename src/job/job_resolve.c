@@ -84,6 +84,8 @@ int mr_job_resolve(const struct mr_job_request *req, struct mr_job *out, struct 
     int rc = all_overrides(req, &ask.overrides, err);
     if (!rc)
         rc = mr_workload_resolve(&ask, req->arena, &out->w, err);
+    if (!rc)
+        mr_job_export_storage(out->w);
     const char *name = mr_workload_chosen(&ask); /* workload=NAME is recorded, too */
     out->opt.workload = name ? name : "";
     out->seed = rc ? 0 : out->opt.seed >= 0 ? (uint64_t)out->opt.seed : (uint64_t)out->w->train.seed;
@@ -109,8 +111,8 @@ int mr_job_make_plan(struct mr_job *j, struct mr_error *err)
 int mr_job_check_work(const struct mr_job *j, struct mr_error *err)
 {
     const struct mr_conf_workflow *flow = &j->w->workflow;
-    if (j->w->storage.storage_type != MR_CS_LOCAL_FS) {
-        mr_error_plain(err, MR_E_UNSUPPORTED, "storage.storage_type: only local_fs can be run in this version");
+    if (j->w->storage.storage_type == MR_CS_AISTORE) {
+        mr_error_plain(err, MR_E_UNSUPPORTED, "storage.storage_type: aistore cannot be run in this version");
         return mr_error_hint(err, "to run it on files: storage.storage_type=local_fs --data FOLDER"), MR_E_UNSUPPORTED;
     }
     if (flow->train)

@@ -11,6 +11,12 @@
 #define KEY_TEXT (3 * MR_S3_KEY_MAX + 1)
 #define DELETE_AT_ONCE 1000
 
+static int bad_answer(const char *bucket, const char *what, struct mr_error *err)
+{
+    mr_error_plain(err, -EPROTO, "cannot %s 's3://%s': the answer is not S3's", what, bucket);
+    return mr_error_hint(err, "is the endpoint an S3 server? 'millrace doctor' shows what is used"), -EPROTO;
+}
+
 int mr_s3_head(struct mr_s3_client *c, const char *bucket, const char *key, struct mr_s3_object_info *out,
                struct mr_error *err)
 {
@@ -28,18 +34,14 @@ int mr_s3_head(struct mr_s3_client *c, const char *bucket, const char *key, stru
                                .verb_text = "open"};
         rc = mr_s3_run(c, &op, err);
     }
+    if (!rc && *key && !*op.etag)
+        rc = bad_answer(bucket, "open an object of", err);
     if (!rc) {
         *out = (struct mr_s3_object_info){.bytes = op.total, .mtime_s = op.mtime_s};
         memcpy(out->etag, op.etag, sizeof out->etag);
     }
     mr_s3_op_done(&op);
     return rc;
-}
-
-static int bad_answer(const char *bucket, const char *what, struct mr_error *err)
-{
-    mr_error_plain(err, -EPROTO, "cannot %s 's3://%s': the answer is not S3's", what, bucket);
-    return mr_error_hint(err, "is the endpoint an S3 server? 'millrace doctor' shows what is used"), -EPROTO;
 }
 
 /* Counts entries, and stops at the most that are wanted. */
@@ -213,12 +215,15 @@ static int list_uploads(struct mr_s3_client *c, const char *bucket, const char *
     return rc;
 }
 
-int mr_s3_abort_below(struct mr_s3_client *c, const char *bucket, const char *prefix, uint64_t *n, struct mr_error *err)
+/* Those below a prefix, or of one key alone. */
+static int abort_some(struct mr_s3_client *c, const char *bucket, const char *prefix, bool is_key, uint64_t *n,
+                      struct mr_error *err)
 {
     struct uploads u = {0};
     int rc = list_uploads(c, bucket, prefix, &u, err);
     for (size_t i = 0; i < u.n; i++) {
-        if (!rc && strncmp(u.item[i].key, prefix, strlen(prefix)) == 0) {
+        bool meant = is_key ? !strcmp(u.item[i].key, prefix) : !strncmp(u.item[i].key, prefix, strlen(prefix));
+        if (!rc && meant) {
             rc = mr_s3_abort(c, bucket, u.item[i].key, u.item[i].id, err);
             *n += !rc;
         }
@@ -227,4 +232,15 @@ int mr_s3_abort_below(struct mr_s3_client *c, const char *bucket, const char *pr
     }
     free(u.item);
     return rc;
+}
+
+int mr_s3_abort_below(struct mr_s3_client *c, const char *bucket, const char *prefix, uint64_t *n, struct mr_error *err)
+{
+    return abort_some(c, bucket, prefix, false, n, err);
+}
+
+void mr_s3_abort_of(struct mr_s3_client *c, const char *bucket, const char *key)
+{
+    uint64_t n = 0;
+    abort_some(c, bucket, key, true, &n, NULL);
 }

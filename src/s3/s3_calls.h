@@ -24,6 +24,8 @@ int mr_s3_delete_many(struct mr_s3_client *c, const char *bucket, const char *co
 /* Aborts multipart uploads below `prefix`; *n: how many there were. */
 int mr_s3_abort_below(struct mr_s3_client *c, const char *bucket, const char *prefix, uint64_t *n,
                       struct mr_error *err);
+/* Ends all uploads of one key, as far as that can be done: those whose beginning was answered to nobody. */
+void mr_s3_abort_of(struct mr_s3_client *c, const char *bucket, const char *key);
 int mr_s3_abort(struct mr_s3_client *c, const char *bucket, const char *key, const char *upload, struct mr_error *err);
 
 #endif

@@ -21,6 +21,7 @@
 #include <time.h>
 
 #define NS_PER_S 1000000000ull
+#define FIRST_CONTACT_NS (5 * NS_PER_S) /* so long a server is looked for that has never answered */
 #define BACKOFF_MIN_NS (50 * MR_NS_PER_MS)
 #define BACKOFF_MAX_NS (5 * NS_PER_S)
 #define TOKENS_MAX 500.0
@@ -62,7 +63,10 @@ static void on_header(struct mr_http_request *r, const char *name, size_t name_l
     if (is_name(name, name_len, "content-length")) {
         take_number(value, len, &s->length);
     } else if (is_name(name, name_len, "content-range")) {
-        if ((slash = memchr(value, '/', len)) && slash[1] != '*') {
+        s->has_first = len > 6 && !strncasecmp(value, "bytes ", 6) && value[6] >= '0' && value[6] <= '9';
+        if (s->has_first)
+            take_number(value + 6, len - 6, &s->first);
+        if ((slash = memchr(value, '/', len)) && (size_t)(slash + 1 - value) < len && slash[1] != '*') {
             take_number(slash + 1, len - (size_t)(slash + 1 - value), &s->total);
             s->has_total = true;
         }
@@ -81,11 +85,22 @@ static void on_header(struct mr_http_request *r, const char *name, size_t name_l
     }
 }
 
+/* Two requests for one place bring the same bytes, or the later one is stopped: they are not of one version. */
+static bool is_of_one_version(const struct mr_s3_send *s)
+{
+    const struct mr_s3_send *other = s->op->send[s->op->send[0] == s];
+    return !other || !other->is_body || strcmp(other->etag, s->etag) == 0;
+}
+
 static void on_head(struct mr_http_request *r)
 {
     struct mr_s3_send *s = (struct mr_s3_send *)r;
     const struct mr_s3_op *op = s->op;
-    s->is_body = op->place && (r->status == 206 || (r->status == 200 && (!op->ranged || op->from == 0)));
+    bool whole = r->status == 200 && (!op->ranged || op->from == 0);
+    bool part = r->status == 206 && (!s->has_first || s->first == (op->ranged ? op->from : 0));
+    atomic_store_explicit(&s->lane->c->reached, true, memory_order_relaxed);
+    s->is_stray = (r->status == 206 && !part) || !is_of_one_version(s);
+    s->is_body = op->place && (whole || part) && !s->is_stray;
 }
 
 /* Bodies go straight to where they belong; of a whole object as much as there is room for. */
@@ -93,6 +108,8 @@ static bool on_data(struct mr_http_request *r, const void *data, size_t n)
 {
     struct mr_s3_send *s = (struct mr_s3_send *)r;
     const struct mr_s3_op *op = s->op;
+    if (s->is_stray)
+        return false;
     if (!s->is_body) {
         if (s->answer.len + n > (size_t)16 << 20)
             return false;
@@ -205,9 +222,11 @@ static void try_again(struct mr_s3_lane *l, struct mr_s3_op *op, long retry_afte
     if (retry_after_s > 0)
         wait = MR_MAX(wait, (uint64_t)retry_after_s * NS_PER_S);
     uint64_t at = MR_MAX(take_token(l->c, now), now + wait);
-    if (at > op->deadline_ns) {
-        mr_error_context(&op->why, "after %u %s in %.0f s", op->tries, mr_plural(op->tries, "try", "tries"),
-                         (double)(now - op->submit_ns) / 1e9);
+    bool reached = atomic_load_explicit(&l->c->reached, memory_order_relaxed);
+    if (at > (reached ? op->deadline_ns : MR_MIN(op->deadline_ns, op->submit_ns + FIRST_CONTACT_NS))) {
+        size_t len = strlen(op->why.message);
+        snprintf(op->why.message + len, sizeof op->why.message - len, "; %u %s in %.0f s", op->tries,
+                 mr_plural(op->tries, "try", "tries"), (double)(now - op->submit_ns) / 1e9);
         finish(l, op);
         return;
     }
@@ -216,6 +235,11 @@ static void try_again(struct mr_s3_lane *l, struct mr_s3_op *op, long retry_afte
     op->next_ns = at;
     op->next = l->waiting;
     l->waiting = op;
+}
+
+static const char *cn_suffix(const char *region)
+{
+    return strncmp(region, "cn-", 3) ? "" : ".cn";
 }
 
 static void use_region(struct mr_s3_client *c, const struct mr_s3_send *s)
@@ -235,7 +259,7 @@ static void use_region(struct mr_s3_client *c, const struct mr_s3_send *s)
                c->region);
         snprintf(c->region, sizeof c->region, "%s", region);
         if (c->is_aws)
-            snprintf(c->host, sizeof c->host, "s3.%s.amazonaws.com", region);
+            snprintf(c->host, sizeof c->host, "s3.%s.amazonaws.com%s", region, cn_suffix(region));
         c->region_generation++;
     }
     pthread_mutex_unlock(&c->lock);
@@ -293,9 +317,12 @@ static void drop_send(struct mr_s3_lane *l, struct mr_s3_op *op, unsigned which)
     struct mr_s3_send *s = op->send[which];
     if (!s)
         return;
-    l->c->http->cancel(l->http, &s->r);
     op->send[which] = NULL;
     l->in_flight--;
+    s->dropped = !s->r.handle; /* the loop that goes through those handed back still has it */
+    if (s->dropped)
+        return;
+    l->c->http->cancel(l->http, &s->r);
     put_send(l, s);
 }
 
@@ -467,8 +494,12 @@ struct mr_s3_op *mr_s3_lane_wait(struct mr_s3_lane *l, uint64_t until_ns)
             return op;
         struct mr_http_request *r = l->c->http->poll(l->http, wait_ms(now, MR_MIN(next, until_ns)));
         for (struct mr_http_request *after; r; r = after) {
+            struct mr_s3_send *s = (struct mr_s3_send *)r;
             after = r->next;
-            arrived(l, (struct mr_s3_send *)r);
+            if (s->dropped)
+                put_send(l, s);
+            else
+                arrived(l, s);
         }
         if (l->done)
             return take_done(l);
@@ -687,7 +718,7 @@ static int configure(struct mr_s3_client *c, const struct mr_s3_config *in, stru
     const char *endpoint = first_set(in->endpoint, secure_getenv("AWS_ENDPOINT_URL_S3"),
                                      secure_getenv("AWS_ENDPOINT_URL"), profile.endpoint);
     c->is_aws = !*endpoint;
-    snprintf(aws, sizeof aws, "https://s3.%s.amazonaws.com%s", c->region, strncmp(c->region, "cn-", 3) ? "" : ".cn");
+    snprintf(aws, sizeof aws, "https://s3.%s.amazonaws.com%s", c->region, cn_suffix(c->region));
     int rc = set_endpoint(c, c->is_aws ? aws : endpoint, err);
     c->virtual_style = in->addressing == MR_S3_ADDRESS_VIRTUAL || (in->addressing == MR_S3_ADDRESS_AUTO && c->is_aws);
     if (!rc && c->plain && c->is_aws)

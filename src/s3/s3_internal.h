@@ -22,6 +22,7 @@ struct mr_s3_client {
     double hedge;
     struct mr_s3_stats stats;
     _Atomic bool no_conditional;
+    _Atomic bool reached; /* some server has answered: what breaks now may come back */
     _Atomic int64_t skew_ms;
     pthread_mutex_t lock; /* guards what follows; held while credentials are renewed, never during other requests */
     char region[64];
@@ -39,11 +40,13 @@ struct mr_s3_send {
     struct mr_s3_lane *lane;
     struct mr_s3_op *op;
     struct mr_s3_send *next_free;
-    size_t got;   /* bytes of the body so far */
-    bool is_body; /* they go to the op's place */
+    size_t got;    /* bytes of the body so far */
+    bool is_body;  /* they go to the op's place */
+    bool dropped;  /* its op has ended while this one was among the requests just handed back */
+    bool is_stray; /* other bytes than those asked for: stop */
     char region_hint[64];
-    uint64_t total;
-    bool has_total;
+    uint64_t total, first; /* of Content-Range */
+    bool has_total, has_first;
     uint64_t length, mtime_s;
     char etag[MR_S3_ETAG_MAX];
     long retry_after_s;

@@ -67,6 +67,8 @@ static const struct {
     {"AllAccessDisabled", -EACCES, "the bucket's owner has closed it"},
     {"InvalidAccessKeyId", -EACCES,
      "the server has no such key: check AWS_ACCESS_KEY_ID or AWS_PROFILE, and the endpoint"},
+    {"XAdminUserNotFound", -EACCES,
+     "the server has no such key: check AWS_ACCESS_KEY_ID or AWS_PROFILE, and the endpoint"},
     {"SignatureDoesNotMatch", -EACCES, "the secret key is wrong: check AWS_SECRET_ACCESS_KEY or AWS_PROFILE"},
     {"ExpiredToken", -EACCES, "get new credentials: the session token has expired"},
     {"TokenRefreshRequired", -EACCES, "get new credentials: the session token has expired"},
@@ -136,14 +138,19 @@ static enum mr_s3_verdict elsewhere(struct mr_s3_op *op, const struct mr_s3_send
     return MR_S3_DONE;
 }
 
+static void changed(struct mr_s3_op *op)
+{
+    fail(op, MR_E_CHANGED, "the object was replaced while it was in use");
+    mr_error_hint(&op->why, "do not write to a data set that is being read; run again to read the new one");
+}
+
 static enum mr_s3_verdict precondition(struct mr_s3_op *op)
 {
     if (op->if_absent) {
         fail(op, -EEXIST, "there is such an object already");
         return MR_S3_DONE;
     }
-    fail(op, MR_E_CHANGED, "the object was replaced while it was in use");
-    mr_error_hint(&op->why, "do not write to a data set that is being read; run again to read the new one");
+    changed(op);
     return MR_S3_DONE;
 }
 
@@ -189,7 +196,10 @@ static enum mr_s3_verdict failed_connection(struct mr_s3_lane *l, struct mr_s3_o
         mr_error_hint(&op->why, "give the certificate of its authority: --store 's3(ca_file=FILE)'");
         return MR_S3_DONE;
     case MR_HTTP_INTERNAL: fail(op, -ENOMEM, "%s", why); return MR_S3_DONE;
-    case MR_HTTP_REFUSED: fail(op, -EPROTO, "%s sends more than was asked for", l->host); return MR_S3_AGAIN;
+    case MR_HTTP_REFUSED:
+        fail(op, -EPROTO, "%s sends %s", l->host,
+             s->is_stray ? "other bytes than those asked for" : "more than was asked for");
+        return MR_S3_AGAIN;
     default: break;
     }
     fail(op, s->r.failure == MR_HTTP_TIMEOUT ? MR_E_TIMEOUT : -EIO, "%s: %s (%s)", l->host, what[s->r.failure], why);
@@ -197,7 +207,7 @@ static enum mr_s3_verdict failed_connection(struct mr_s3_lane *l, struct mr_s3_o
     return MR_S3_AGAIN;
 }
 
-/* A range that the server cut short although the object goes on, or sent from elsewhere. */
+/* A range that the server cut short although the object goes on. */
 static bool is_short(const struct mr_s3_op *op, const struct mr_s3_send *s)
 {
     if (op->verb != MR_S3_GET || !op->place)
@@ -205,7 +215,7 @@ static bool is_short(const struct mr_s3_op *op, const struct mr_s3_send *s)
     uint64_t want = op->room;
     if (op->ranged && s->has_total)
         want = s->total > op->from ? MR_MIN(want, s->total - op->from) : 0;
-    else if (!op->ranged)
+    else if (s->r.status == 200)
         want = MR_MIN(want, s->length);
     return s->got < want;
 }
@@ -247,6 +257,13 @@ enum mr_s3_verdict mr_s3_judge(struct mr_s3_lane *l, struct mr_s3_op *op, struct
     }
     if (!ok)
         return failed_status(l, op, s);
+    if (op->if_match && *op->if_match && strcmp(op->if_match, s->etag) != 0) { /* a server that ignores If-Match */
+        if (*s->etag)
+            changed(op);
+        else
+            fail(op, -EPROTO, "the answer of %s is not S3's", l->host);
+        return MR_S3_DONE;
+    }
     if (is_short(op, s)) {
         fail(op, -EIO, "%s sent %zu bytes of %zu", l->host, s->got, op->room);
         return MR_S3_AGAIN;

@@ -54,7 +54,8 @@ struct mr_s3_upload {
     char bucket[MR_S3_BUCKET_MAX], *key;
     uint64_t part_bytes, end;
     bool if_absent, creating;
-    char *id; /* of the multipart upload */
+    bool begun_twice; /* an answer with an id was lost, and that upload has no owner */
+    char *id;         /* of the multipart upload */
     struct part **part;
     size_t n_parts, parts_cap;
     unsigned sending; /* queued or being sent */
@@ -188,6 +189,7 @@ static int need_id(struct mr_s3_upload *u, struct mr_error *err)
             mr_error_plain(err, -EPROTO, "cannot write 's3://%s/%s': the server gives no upload id", u->bucket, u->key);
     mr_s3_op_done(&op);
     pthread_mutex_lock(&s->lock);
+    u->begun_twice |= op.tries > 1;
     if (!rc && !(u->id = strdup(id)))
         rc = mr_error_set(err, -ENOMEM, "cannot write 's3://%s/%s'", u->bucket, u->key);
     u->creating = false;
@@ -445,6 +447,18 @@ void mr_s3_upload_extend(struct mr_s3_upload *u, uint64_t bytes)
 
 /* ---- the end ---- */
 
+/* "There is such an object already" to a repeat: the first try may have made it, and its answer was lost. */
+static bool is_own(struct mr_s3_upload *u)
+{
+    char *there = malloc(MR_MAX(u->end, 1u));
+    struct mr_s3_op op = {.verb = MR_S3_GET, .bucket = u->bucket, .key = u->key, .place = there, .room = u->end};
+    bool same = there && mr_s3_run(u->s->c, &op, NULL) == 0 && op.total == u->end && op.got == u->end &&
+                memcmp(there, u->part[0]->data, u->end) == 0;
+    mr_s3_op_done(&op);
+    free(there);
+    return same;
+}
+
 static int put_whole(struct mr_s3_upload *u, char etag[MR_S3_ETAG_MAX], struct mr_error *err)
 {
     int rc = make_part(u, 0);
@@ -461,8 +475,11 @@ static int put_whole(struct mr_s3_upload *u, char etag[MR_S3_ETAG_MAX], struct m
                           .verb_text = "write"};
     rc = mr_s3_run(u->s->c, &op, err);
     memcpy(etag, op.etag, sizeof op.etag);
+    bool lost = rc == -EEXIST && op.tries > 1;
+    if (!rc && !*op.etag)
+        rc = mr_error_plain(err, -EPROTO, "cannot write 's3://%s/%s': the answer is not S3's", u->bucket, u->key);
     mr_s3_op_done(&op);
-    return rc;
+    return lost && is_own(u) ? 0 : rc;
 }
 
 /* All parts that are left go to the senders; waits until they are gone. */
@@ -494,7 +511,36 @@ static int send_rest(struct mr_s3_upload *u, struct mr_error *err)
     return rc;
 }
 
-/* After an answer that was lost the upload may be complete: then the object is as long as what was sent. */
+/* The ETag of an object in parts: the MD5 of theirs, and how many. False where a server computes them otherwise. */
+static bool joined_etag(const struct mr_s3_upload *u, char out[MR_S3_ETAG_MAX])
+{
+    uint8_t *all = malloc(16 * u->n_parts), sum[16];
+    char hex[33];
+    bool ok = all != NULL;
+    for (size_t i = 0; ok && i < u->n_parts; i++) {
+        const char *text = u->part[i]->etag + (u->part[i]->etag[0] == '"');
+        for (unsigned b = 0; ok && b < 16; b++)
+            ok = sscanf(text + 2 * (size_t)b, "%2hhx", &all[16 * i + b]) == 1 && strspn(text, "0123456789abcdef") == 32;
+    }
+    if (ok) {
+        mr_s3_client_http(u->s->c)->md5(all, 16 * u->n_parts, sum);
+        mr_s3_hex(sum, sizeof sum, hex);
+        snprintf(out, MR_S3_ETAG_MAX, "\"%s-%zu\"", hex, u->n_parts);
+    }
+    free(all);
+    return ok;
+}
+
+/* After an answer that was lost the upload may be complete: then the object there is the one that was sent. */
+static bool is_complete(struct mr_s3_upload *u)
+{
+    struct mr_s3_object_info info;
+    char want[MR_S3_ETAG_MAX];
+    if (mr_s3_head(u->s->c, u->bucket, u->key, &info, NULL) != 0 || info.bytes != u->end)
+        return false;
+    return strchr(info.etag, '-') ? joined_etag(u, want) && strcmp(info.etag, want) == 0 : !u->if_absent;
+}
+
 static int check_whole(struct mr_s3_upload *u, char etag[MR_S3_ETAG_MAX], struct mr_error *err)
 {
     struct mr_s3_object_info info;
@@ -529,7 +575,7 @@ static int complete(struct mr_s3_upload *u, char etag[MR_S3_ETAG_MAX], struct mr
                           .if_absent = u->if_absent,
                           .verb_text = "write"};
     int rc = mr_s3_run(u->s->c, &op, err);
-    bool lost = rc == -ENOENT && op.tries > 1;
+    bool lost = (rc == -ENOENT || rc == -EEXIST) && op.tries > 1 && is_complete(u);
     mr_s3_op_done(&op);
     mr_strbuf_done(&body);
     return rc && !lost ? rc : check_whole(u, etag, err);
@@ -572,6 +618,8 @@ int mr_s3_upload_end(struct mr_s3_upload *u, bool keep, char etag[MR_S3_ETAG_MAX
     }
     if (u->id && (rc || !keep))
         mr_s3_abort(u->s->c, u->bucket, u->key, u->id, NULL);
+    if (u->begun_twice)
+        mr_s3_abort_of(u->s->c, u->bucket, u->key);
     for (size_t i = 0; i < u->n_parts; i++)
         free_part(u->part[i]);
     free(u->part);

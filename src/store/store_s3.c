@@ -13,6 +13,7 @@
 #include "base/common.h"
 #include "base/log.h"
 #include "base/map.h"
+#include "base/vec.h"
 #include "store/store_s3.h"
 
 #include <errno.h>
@@ -113,6 +114,54 @@ static void forget_etag(struct s3_store *s, const char *path)
     pthread_mutex_unlock(&s->lock);
 }
 
+/* ---- listings that answer stat ---- */
+
+#define LISTED_MAX 20000000u
+
+bool mr_store_is_remote(const struct mr_store *s)
+{
+    while (s->lower)
+        s = s->lower;
+    return s->ops == &mr_store_s3_ops;
+}
+
+void mr_store_remember_listings(struct mr_store *s)
+{
+    while (s->lower)
+        s = s->lower;
+    if (s->ops == &mr_store_s3_ops)
+        store_of(s)->remembers = true;
+}
+
+static void note_listed(struct s3_store *s, const char *bucket, const struct mr_s3_entry *e)
+{
+    char path[MR_S3_BUCKET_MAX + MR_S3_KEY_MAX + 16];
+    snprintf(path, sizeof path, "s3://%s/%s", bucket, e->key);
+    pthread_mutex_lock(&s->lock);
+    if (s->entries < LISTED_MAX && mr_vec_reserve(&s->entry, &s->entries_cap, s->entries + 1, sizeof(*s->entry)) == 0) {
+        uint64_t *at = mr_map_put(&s->listed, hash_text(path, 0));
+        if (at) {
+            s->entry[s->entries] = (struct mr_s3_listed){e->bytes, e->mtime_s};
+            *at = ++s->entries;
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+static bool find_listed(struct s3_store *s, const char *path, struct mr_store_stat *out)
+{
+    uint64_t at = 0;
+    if (!s->remembers)
+        return false;
+    pthread_mutex_lock(&s->lock);
+    at = mr_map_get(&s->listed, hash_text(path, 0));
+    if (at)
+        *out =
+            (struct mr_store_stat){.bytes = s->entry[at - 1].bytes, .mtime_ns = s->entry[at - 1].mtime_s * MR_NS_PER_S};
+    pthread_mutex_unlock(&s->lock);
+    return at != 0;
+}
+
 /* ---- the store ---- */
 
 static void s3_close(struct mr_store *base)
@@ -134,6 +183,8 @@ static void s3_close(struct mr_store *base)
     }
     mr_s3_client_close(s->client);
     mr_map_done(&s->etags);
+    mr_map_done(&s->listed);
+    free(s->entry);
     pthread_mutex_destroy(&s->lock);
     free(s);
 }
@@ -219,6 +270,8 @@ static int s3_stat(struct mr_store *base, const char *path, struct mr_store_stat
     int rc = mr_s3_split(path, bucket, &key, err);
     if (rc)
         return rc;
+    if (find_listed(s, path, out))
+        return 0;
     size_t n = strlen(key);
     rc = n && key[n - 1] != '/' ? mr_s3_head(s->client, bucket, key, &info, err) : -ENOENT;
     if (!rc) {
@@ -240,6 +293,8 @@ static int s3_stat(struct mr_store *base, const char *path, struct mr_store_stat
 struct listing {
     struct mr_names names;
     size_t skip; /* bytes of the prefix */
+    struct s3_store *store;
+    const char *bucket;
 };
 
 static int add_name(void *user, const struct mr_s3_entry *e)
@@ -248,6 +303,8 @@ static int add_name(void *user, const struct mr_s3_entry *e)
     size_t n = strlen(e->key);
     if (n <= l->skip) /* the folder's own mark, which some tools put */
         return 0;
+    if (l->store->remembers && !e->is_prefix)
+        note_listed(l->store, l->bucket, e);
     char name[MR_S3_KEY_MAX + 2];
     snprintf(name, sizeof name, "%s", e->key + l->skip);
     n = strlen(name);
@@ -267,6 +324,8 @@ static int s3_list(struct mr_store *base, const char *path, mr_store_list_fn *fn
     if (rc)
         return rc;
     l.skip = strlen(prefix);
+    l.store = s;
+    l.bucket = bucket;
     rc = mr_s3_list(s->client, bucket, prefix, "/", 0, add_name, &l, err);
     if (!rc && l.names.count == 0 && *prefix) {
         rc = s3_stat(base, path, &st, err);

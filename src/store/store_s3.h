@@ -16,7 +16,13 @@ struct s3_store {
     uint64_t range, part;
     bool timing;
     pthread_mutex_t lock;
-    struct mr_map etags; /* of a path's hash: a hash of the ETag */
+    struct mr_map etags;  /* of a path's hash: a hash of the ETag */
+    bool remembers;       /* listings answer stat */
+    struct mr_map listed; /* of a path's hash: an index into `entry`, plus one */
+    struct mr_s3_listed {
+        uint64_t bytes, mtime_s;
+    } * entry;
+    size_t entries, entries_cap;
 };
 
 struct s3_object {

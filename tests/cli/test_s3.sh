@@ -33,6 +33,15 @@ for format in raw npy npz hdf5 tfrecord csv json jpeg png tar indexed_binary; do
 done
 millrace verify s3://bucket/large >out 2>err || fail "verify large"
 
+# Existing objects get a manifest there, or on a disk; such a set is read with --store s3.
+millrace gen s3://bucket/plain --format npy --files 30 --size 1KB -q >/dev/null 2>err || fail plain
+millrace scan s3://bucket/plain/train >out 2>err && grep -q "30 npy files, 30 samples" out || fail "scan: $(cat out)"
+admin PUT /_reset >/dev/null
+millrace scan s3://bucket/plain/train --out here.mrm >out 2>err || fail "scan with a manifest on a disk"
+[ "$(stat_of HEAD)" -le 40 ] || fail "$(stat_of HEAD) HEAD requests for 30 listed objects"
+millrace cat here.mrm 7 --store s3 >a 2>err || fail "cat of a manifest on a disk"
+millrace cat s3://bucket/plain/train 7 >b 2>err && cmp a b || fail "other bytes by a manifest on a disk"
+
 # Four epochs through tiers read every byte once; a second run from the SSD class asks for no data.
 run() {
     millrace run --data s3://bucket/set --tiers "$1" dataset.format=npy dataset.record_length_bytes=50000 train.epochs=4 \
@@ -45,6 +54,23 @@ run "ram=1MiB,ssd=$dir/ssd:1GiB"
 admin PUT /_reset >/dev/null
 run "ram=1MiB,ssd=$dir/ssd:1GiB"
 [ "$(stat_of data_requests.other)" = 0 ] || fail "the second run asked for $(stat_of data_requests.other) objects"
+
+# The keys of DLIO and MLPerf: server and keys from the file where the environment has none, the environment's else.
+cat >dlio.yaml <<YAML
+workflow: {generate_data: True, train: True, checkpoint: False}
+dataset: {data_folder: ./dlio/, format: npz, num_files_train: 8, num_samples_per_file: 1, record_length_bytes: 5000}
+reader: {batch_size: 2}
+train: {epochs: 2, computation_time: 0}
+storage:
+  storage_type: s3
+  storage_root: bucket
+  storage_options: {endpoint_url: "$AWS_ENDPOINT_URL", access_key_id: "$AWS_ACCESS_KEY_ID", secret_access_key: "$AWS_SECRET_ACCESS_KEY"}
+YAML
+env -u AWS_ENDPOINT_URL -u AWS_ACCESS_KEY_ID -u AWS_SECRET_ACCESS_KEY millrace run dlio.yaml --verify --out dlio >out 2>err || fail "dlio: $(tail -3 out)"
+millrace verify s3://bucket/dlio >out 2>err && grep -q "good: 8 files" out || fail "the workload's set is not in the bucket"
+! grep -rqF "$AWS_SECRET_ACCESS_KEY" dlio err out || fail "the secret of the file is in the results"
+sed -i 's|endpoint_url: [^,]*|endpoint_url: "http://127.0.0.1:1"|; s|access_key_id: "[^"]*"|access_key_id: "other"|' dlio.yaml
+millrace run dlio.yaml --out dlio2 >out 2>err || fail "the environment does not override the file"
 
 # Odd names.
 odd='s3://bucket/a b+c%20d ä&=?#'
@@ -61,9 +87,12 @@ says() { # STATUS TEXT COMMAND...
 says 2 "NoSuchBucket" millrace verify s3://nobucket/set
 says 5 "SignatureDoesNotMatch" env AWS_SECRET_ACCESS_KEY=wrong millrace verify s3://bucket/set
 says 5 "InvalidAccessKeyId" env AWS_ACCESS_KEY_ID=wrong millrace verify s3://bucket/set
+says 5 "check AWS_ACCESS_KEY_ID" env AWS_ACCESS_KEY_ID=wrong millrace verify s3://bucket/set
 says 5 "no credentials" env -u AWS_ACCESS_KEY_ID millrace verify s3://bucket/set
 says 2 "reads files" millrace verify s3://bucket/set --store uring
-says 2 "no address of object storage" millrace verify "$dir" --store s3
+says 2 "give --store s3" millrace cat here.mrm 7
+says 2 "not in object storage" millrace verify "$dir/here" --store s3
 says 5 "no connection" millrace verify s3://bucket/set --store 's3(endpoint="http://127.0.0.1:1",deadline=0.2s)'
+says 2 "names no bucket" millrace run dlio.yaml storage.storage_root=./
 says 5 "No such file" millrace show s3://bucket/nothing
 echo passed

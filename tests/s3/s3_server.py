@@ -5,10 +5,11 @@
                  [--readonly-prefix PREFIX] [--store FILE]
 
 `--store` keeps the objects in a file across a restart (it is written at every change), so that a killed server comes back
-with what it had. Buckets are made by the first PUT of their name. The bucket `million` is a stub with 1,000,000 keys.
+with what it had. Buckets are made by the first PUT of their name. The bucket `million` lists 1,000,000 keys.
 
 Administration, unsigned: PUT /_faults takes a JSON list of rules {kind, method, match, nth, every, probability, seed, limit,
-seconds}; GET /_stats counts requests and body bytes; PUT /_reset clears both; GET /_uploads lists multipart uploads.
+seconds}; GET /_stats counts requests and body bytes; PUT /_reset clears both; GET /_uploads lists multipart uploads; PUT
+/_replace changes every object but manifests.
 
 Kinds: 500, 503, slowdown, 429, timeout408, reset (nothing is answered), cut (half of the body), short (a shorter range), slow,
 wrong_etag, redirect, expired, lost (done, but not answered), error200 (a good status with an error in it), garbage."""
@@ -258,6 +259,11 @@ class Handler(BaseHTTPRequestHandler):
                 s.faults = json.loads(self.body)
             elif raw == "/_reset":
                 s.faults, s.stats = [], {}
+            elif raw == "/_replace":
+                for objects in s.buckets.values():
+                    for k, (data, _, _) in objects.items():
+                        if not k.endswith(".mrm"):
+                            objects[k] = (data[:-1] + b"!", md5(data[:-1] + b"!"), time.time())
             text = json.dumps([[b, k] for b, k, _, _ in s.uploads.values()] if raw == "/_uploads" else s.stats)
         self.answer(200, text.encode())
 
@@ -428,14 +434,23 @@ class Handler(BaseHTTPRequestHandler):
         self.xml(f"<ListBucketResult {NS}><Name>x</Name><Prefix></Prefix>{encoding}{more}{''.join(out)}</ListBucketResult>")
 
     def list_million(self, q: dict[str, str]) -> None:
-        """1,000,000 keys that nobody stores."""
-        first = int(q.get("continuation-token") or 0)
+        """1,000,000 keys that nobody stores, in 100 folders; below `flat/` all in one."""
+        prefix, delimiter = q.get("prefix", ""), q.get("delimiter", "")
         most = min(int(q.get("max-keys", PAGE)), PAGE)
-        last = min(first + most, 1000000)
+        first, out, token = int(q.get("continuation-token") or 0), [], ""
         self.state.count("list_requests")
-        out = [f"<Contents><Key>set/{i // 1000:04d}/file{i:07d}.npy</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
-               f"<ETag>&quot;0&quot;</ETag><Size>1000</Size></Contents>" for i in range(first, last)]
-        self.list_page(out, str(last) if last < 1000000 else "", q)
+        if prefix == "set/" and delimiter:
+            out = [f"<CommonPrefixes><Prefix>set/{i:02d}/</Prefix></CommonPrefixes>" for i in range(100)]
+        elif prefix == "set/":
+            out = ["<Contents><Key>set/00/file0000000.raw</Key><Size>1000</Size></Contents>"]
+        elif prefix.startswith(("set/", "flat/")):
+            folder = prefix.rstrip("/").split("/")[-1]
+            keys = range(first, min(first + most, 1000000)) if prefix == "flat/" else \
+                range(int(folder) * 10000 + first, int(folder) * 10000 + min(first + most, 10000))
+            out = [f"<Contents><Key>{prefix}file{i:07d}.raw</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
+                   f"<ETag>&quot;0123456789abcdef0123456789abcdef&quot;</ETag><Size>1000</Size></Contents>" for i in keys]
+            token = str(first + most) if first + most < (1000000 if prefix == "flat/" else 10000) else ""
+        self.list_page(out, token, q)
 
 
 class Server(ThreadingHTTPServer):
