@@ -81,7 +81,7 @@ static bool list_query(char *out, size_t cap, const char *token, const char *pre
 int mr_s3_list(struct mr_s3_client *c, const char *bucket, const char *prefix, const char *delimiter, uint64_t most,
                mr_s3_entry_fn *fn, void *user, struct mr_error *err)
 {
-    char token[1024] = "", query[8192];
+    char token[1024] = "", before[1024], query[8192];
     struct limited l = {.fn = fn, .user = user, .left = most ? most : UINT64_MAX};
     int rc = 0;
     do {
@@ -90,7 +90,10 @@ int mr_s3_list(struct mr_s3_client *c, const char *bucket, const char *prefix, c
         struct mr_s3_op op = {.verb = MR_S3_GET, .bucket = bucket, .key = "", .query = query, .verb_text = "list"};
         rc = mr_s3_run(c, &op, err);
         if (!rc) {
+            memcpy(before, token, sizeof before);
             rc = mr_s3_xml_listing(op.text.text ? op.text.text : "", op.text.len, pass_on, &l, token, sizeof token);
+            if (!rc && *token && !strcmp(before, token)) /* the same page again would never end */
+                rc = -EBADMSG;
             if (rc == -EBADMSG && !l.result)
                 rc = bad_answer(bucket, "list", err);
         }

@@ -186,8 +186,8 @@ void mr_s3_url_decode(char *text)
         if (b >= 0 && (a || b)) { /* a key has no NUL */
             *to++ = (char)(a << 4 | b);
             p += 2;
-        } else {
-            *to++ = *p;
+        } else { /* AWS and MinIO write a space as '+', and a '+' as %2B */
+            *to++ = *p == '+' ? ' ' : *p;
         }
     }
     *to = '\0';
@@ -290,6 +290,8 @@ int mr_s3_xml_uploads(const char *data, size_t len, mr_s3_entry_fn *fn, void *us
                      .marker = {{"NextKeyMarker", key_marker, key_cap}, {"NextUploadIdMarker", id_marker, id_cap}}};
     key_marker[0] = id_marker[0] = '\0';
     int rc = read_page(data, len, &p, fn, user);
+    if (is_url_encoded(data, len))
+        mr_s3_url_decode(key_marker);
     if (!p.truncated)
         key_marker[0] = id_marker[0] = '\0';
     return rc;

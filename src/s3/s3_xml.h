@@ -41,7 +41,7 @@ int mr_s3_xml_uploads(const char *data, size_t len, mr_s3_entry_fn *fn, void *us
                       char *id_marker, size_t id_cap);
 /* 2009-10-12T17:50:30.000Z, in seconds; 0: not such a time. */
 uint64_t mr_s3_parse_time(const char *text);
-/* %XX, in place; '+' stays. */
+/* %XX and "+" (a space), in place. */
 void mr_s3_url_decode(char *text);
 
 #endif

@@ -418,7 +418,7 @@ class Handler(BaseHTTPRequestHandler):
                 token = last
                 break
             last = name
-            shown = encode(name, True) if q.get("encoding-type") == "url" else sax.escape(name)
+            shown = urllib.parse.quote_plus(name, safe="/-_.~") if q.get("encoding-type") == "url" else sax.escape(name)
             data, etag, when = things[k]
             stamp = datetime.fromtimestamp(when, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.000Z")
             out.append(f"<CommonPrefixes><Prefix>{shown}</Prefix></CommonPrefixes>" if folder else
