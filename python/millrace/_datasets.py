@@ -172,12 +172,13 @@ class _Listing(NamedTuple):
 def path_dataset(path: str, transform: Any) -> tuple[Source, Parts]:
     """Source of a path, and what becomes of its samples; NotNative: why they cannot be read natively."""
     parts = split_transform(transform)  # before files are looked at
-    path = os.path.abspath(os.path.expanduser(path))
-    if not os.path.exists(path):
+    remote = path.startswith("s3://")
+    path = path if remote else os.path.abspath(os.path.expanduser(path))
+    if not remote and not os.path.exists(path):
         raise FileNotFoundError(f"no such data set: '{path}'")
     if os.path.isfile(path) and path.endswith(".bin"):
         raise ValueError(f"'{path}' is a plain file: for token numbers pass millrace.torch.Tokens('{path}', length)")
-    if _pictures.find_manifest(path):
+    if remote or _pictures.find_manifest(path):
         source = Source(path)
         _ = source.n  # reads the manifest: what is wrong with it is an error now
     else:

@@ -292,7 +292,8 @@ class Samples:
         store: str | None = None,
         pictures: dict[str, Any] | None = None,
     ) -> None:
-        self.path, self.epoch = os.path.abspath(os.fspath(dataset)), epoch
+        path = os.fspath(dataset)
+        self.path, self.epoch = path if path.startswith("s3://") else os.path.abspath(path), epoch
         self._options = dict(
             threads=1,
             policy="naive",
