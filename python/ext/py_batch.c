@@ -11,7 +11,7 @@
 
 typedef struct {
     PyObject ob_base;
-    PyObject *data, *rows, *labels, *ids, *stored;
+    PyObject *data, *rows, *labels, *ids, *stored, *fields;
     unsigned long long epoch, index, address;
     unsigned int n;
 } Batch;
@@ -106,6 +106,7 @@ void taken_free(struct taken *t)
     free(t->stored);
     free(t->row);
     free(t->shapes);
+    fields_free(t);
     owner_drop(t->owner);
     *t = (struct taken){0};
 }
@@ -116,7 +117,9 @@ int batch_take(struct mr_loader *l, struct mr_batch *b, void *fresh, struct take
     t->regular = is_regular(b);
     t->row_bytes = b->row_bytes;
     int rc = copy_facts(b, t);
-    if (!rc)
+    if (!rc && b->n_fields)
+        rc = fresh ? -EINVAL : fields_take(l, b, t);
+    else if (!rc)
         rc = fresh ? swap_rows(l, b, fresh, t) : keep_rows(l, b, t);
     mr_loader_release(l, b);
     if (rc)
@@ -164,6 +167,8 @@ static int fill(struct core_state *state, Batch *self, const struct taken *t)
         self->labels = array_of_integers(state, "i8", t->labels, t->n);
     if (!self->ids || (t->labelled && !self->labels) || fill_stored(self, t) < 0)
         return -1;
+    if (t->n_fields)
+        return (self->fields = fields_object(state, t)) ? 0 : -1;
     if (!t->regular)
         return fill_rows(state, self, t);
     self->address = t->fresh ? (uintptr_t)t->row[0] : 0;
@@ -192,6 +197,7 @@ static void batch_dealloc(PyObject *self)
     Py_XDECREF(b->labels);
     Py_XDECREF(b->ids);
     Py_XDECREF(b->stored);
+    Py_XDECREF(b->fields);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(self);
     Py_DECREF(type);
@@ -204,6 +210,8 @@ static PyMemberDef batch_members[] = {
     {"ids", T_OBJECT, offsetof(Batch, ids), READONLY, "Sample numbers as an Array of uint64."},
     {"stored", T_OBJECT, offsetof(Batch, stored), READONLY,
      "(row, bytes, sample) of rows that are as stored; see Loader.leave_stored."},
+    {"fields", T_OBJECT, offsetof(Batch, fields), READONLY,
+     "(name, Array or list of them, lengths, offsets) of each field, where fields were asked for; else None."},
     {"epoch", T_ULONGLONG, offsetof(Batch, epoch), READONLY, "The epoch the batch belongs to."},
     {"index", T_ULONGLONG, offsetof(Batch, index), READONLY, "It is the index-th batch of its epoch, from 0."},
     {"address", T_ULONGLONG, offsetof(Batch, address), READONLY, "Where the caller's own memory with the rows begins."},

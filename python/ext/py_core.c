@@ -193,6 +193,8 @@ static PyMethodDef functions[] = {
     {"nearest", core_nearest, METH_VARARGS,
      "nearest(folder, tiers, job, rank, world, timeout_s): (newest step all ranks can load, number of the nearest "
      "place that has it)."},
+    {"schema", core_schema, METH_VARARGS,
+     "schema(dataset, store=None): the fields of its samples, as dicts of name, dtype, dims, role and storage."},
     {"index_records", index_records, METH_VARARGS,
      "index_records(path, skip_bytes, record_bytes, step_bytes, manifest): writes a manifest of the records of one "
      "plain "

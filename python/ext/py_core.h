@@ -55,6 +55,16 @@ int take_preprocess(PyObject *dict, uint64_t seed, struct mr_preprocess_params *
 PyObject *make_plans(struct core_state *state, const struct mr_preprocess *x, uint64_t epoch, const uint64_t *ids,
                      const uint32_t *sizes, Py_ssize_t n);
 
+/* One field of a batch that was taken out of the loader. */
+struct taken_field {
+    char name[MR_FIELD_NAME_MAX];
+    struct mr_shape shape, *shapes;
+    void *data; /* NULL: rows are of their own */
+    void **row;
+    uint64_t row_bytes, *offsets, *lengths;
+    uint32_t n_lengths;
+};
+
 /* A batch taken out of the loader. */
 struct taken {
     uint32_t n;
@@ -67,6 +77,8 @@ struct taken {
     struct mr_shape *shapes; /* else */
     struct owner *owner;
     bool regular, labelled, fresh;
+    struct taken_field *field; /* instead of rows, where fields were asked for */
+    uint32_t n_fields;
 };
 /* Takes the batch's rows out of the loader (with `fresh`: in exchange for that memory) and releases it. No Python.
  * Returns 0, -ENOMEM, or -EINVAL: rows of differing sizes, which cannot be exchanged. */
@@ -74,6 +86,21 @@ int batch_take(struct mr_loader *l, struct mr_batch *b, void *fresh, struct take
 /* The Python object for it; frees `t` in any case. */
 PyObject *batch_create(struct core_state *state, struct taken *t);
 void taken_free(struct taken *t);
+
+/* Fields: py_fields.c. Names and uses of a loader's parameters; both sequences of str, or None. */
+struct fields_wanted {
+    const char **name;
+    enum mr_field_use *use;
+};
+int take_fields(PyObject *names, PyObject *uses, const char *ragged, struct fields_wanted *w,
+                struct mr_loader_params *p);
+void fields_wanted_free(struct fields_wanted *w);
+int fields_take(struct mr_loader *l, struct mr_batch *b, struct taken *t);
+void fields_free(struct taken *t);
+/* A list of (name, Array or list of them, lengths or None, offsets or None). */
+PyObject *fields_object(struct core_state *state, const struct taken *t);
+PyObject *fields_stats(struct mr_loader *l);
+PyObject *core_schema(PyObject *module, PyObject *args);
 
 /* millrace.checkpoint's: py_state.c */
 PyObject *core_nearest(PyObject *module, PyObject *args);

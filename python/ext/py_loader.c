@@ -95,23 +95,28 @@ static int loader_init(PyObject *self_, PyObject *args, PyObject *kwargs)
                             "last_epoch",
                             "key",
                             "key_file",
+                            "fields",
+                            "uses",
+                            "ragged",
                             NULL};
     Loader *self = (Loader *)self_;
     struct mr_loader_params p;
     struct mr_preprocess_params preprocess;
     mr_loader_params_init(&p);
     const char *store = NULL, *order = "sequential", *policy = NULL, *peers = "auto";
-    PyObject *path = NULL, *dict = Py_None, *key_file = NULL;
+    PyObject *path = NULL, *dict = Py_None, *key_file = NULL, *fields = NULL, *uses = NULL;
+    const char *ragged = "list";
+    struct fields_wanted wanted = {0};
     const char *key = NULL;
     Py_ssize_t key_bytes = 0;
     unsigned long long seed = 0, epochs = 0;
     long long last_epoch = -1; /* the last one that is read; -1: not known */
     int drop_last = 0, direct = 0, drop_samples = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&I|$IIIpIzsKOIIzKppzsLz#O&:Loader", names, PyUnicode_FSConverter,
-                                     &path, &p.batch_size, &p.threads, &p.lookahead, &p.spare, &drop_last, &p.flags,
-                                     &store, &order, &seed, &dict, &p.order.rank, &p.order.world, &policy, &epochs,
-                                     &direct, &drop_samples, &p.tiers, &peers, &last_epoch, &key, &key_bytes,
-                                     PyUnicode_FSConverter, &key_file))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&I|$IIIpIzsKOIIzKppzsLz#O&OOs:Loader", names,
+                                     PyUnicode_FSConverter, &path, &p.batch_size, &p.threads, &p.lookahead, &p.spare,
+                                     &drop_last, &p.flags, &store, &order, &seed, &dict, &p.order.rank, &p.order.world,
+                                     &policy, &epochs, &direct, &drop_samples, &p.tiers, &peers, &last_epoch, &key,
+                                     &key_bytes, PyUnicode_FSConverter, &key_file, &fields, &uses, &ragged))
         return -1;
     int rc = -1;
     if (self->lock_made) {
@@ -130,7 +135,7 @@ static int loader_init(PyObject *self_, PyObject *args, PyObject *kwargs)
     p.epochs_known = last_epoch >= 0;
     if (policy)
         p.policy = policy;
-    if (take_peers(peers, &p) < 0)
+    if (take_peers(peers, &p) < 0 || take_fields(fields, uses, ragged, &wanted, &p) < 0)
         goto done;
     if (key && key_bytes != MR_LOADER_KEY_BYTES) {
         PyErr_Format(PyExc_ValueError, "a key has %d bytes, not %zd", MR_LOADER_KEY_BYTES, key_bytes);
@@ -147,6 +152,7 @@ static int loader_init(PyObject *self_, PyObject *args, PyObject *kwargs)
 done:
     Py_DECREF(path);
     Py_XDECREF(key_file);
+    fields_wanted_free(&wanted);
     return rc;
 }
 
@@ -378,12 +384,17 @@ static PyObject *loader_stats(PyObject *self, PyObject *nothing)
     if (!is_usable((Loader *)self))
         return NULL;
     mr_loader_get_stats(((Loader *)self)->loader, &s);
-    return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:d,s:d,s:K,s:I,s:s,s:d,s:d}", "batches", s.batches,
-                         "samples", s.samples, "sample_bytes", s.sample_bytes, "read_bytes", s.read_bytes, "wait_ns",
-                         s.wait_ns, "read_ns", s.read_ns, "decode_ns", s.decode_ns, "transform_ns", s.transform_ns,
-                         "idle_ns", s.idle_ns, "cpu_ns", s.cpu_ns, "ready_mean", s.ready_mean, "empty_ratio",
-                         s.empty_ratio, "slab_bytes", s.slab_bytes, "threads", s.threads, "limiter", s.limiter,
-                         "recent_samples_per_s", s.recent_samples_per_s, "recent_wait_ratio", s.recent_wait_ratio);
+    PyObject *dict = Py_BuildValue(
+        "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:d,s:d,s:K,s:I,s:s,s:d,s:d}", "batches", s.batches, "samples",
+        s.samples, "sample_bytes", s.sample_bytes, "read_bytes", s.read_bytes, "wait_ns", s.wait_ns, "read_ns",
+        s.read_ns, "decode_ns", s.decode_ns, "transform_ns", s.transform_ns, "idle_ns", s.idle_ns, "cpu_ns", s.cpu_ns,
+        "ready_mean", s.ready_mean, "empty_ratio", s.empty_ratio, "slab_bytes", s.slab_bytes, "threads", s.threads,
+        "limiter", s.limiter, "recent_samples_per_s", s.recent_samples_per_s, "recent_wait_ratio", s.recent_wait_ratio);
+    PyObject *fields = dict ? fields_stats(((Loader *)self)->loader) : NULL;
+    if (dict && (!fields || (PyDict_Size(fields) > 0 && PyDict_SetItemString(dict, "fields", fields) < 0)))
+        Py_CLEAR(dict);
+    Py_XDECREF(fields);
+    return dict;
 }
 
 static PyObject *tier_part(const struct mr_loader_from *f)

@@ -41,8 +41,8 @@ def _tokens_begin(path: str, dtype: str) -> int:
         known = {"<u2": "uint16", "<u4": "uint32"}.get(descr)
         if known is None or len(shape) != 1:
             raise ValueError(
-                f"'{path}' is a .npy file of {descr} with {len(shape)} dimensions; Tokens reads one dimension of uint16 "
-                f"or uint32: np.load(path).ravel().astype('{dtype}').tofile('tokens.bin') writes one"
+                f"'{path}' is a .npy file of {descr} with {len(shape)} dimensions; Tokens reads one dimension of "
+                f"uint16 or uint32: np.load(path).ravel().astype('{dtype}').tofile('tokens.bin') writes one"
             )
     elif head[:4] == b"PK\x03\x04":
         raise ValueError(f"'{path}' is a ZIP archive (.npz, .pt), not a file of token numbers")

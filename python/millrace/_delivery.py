@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from . import _core, _device, _pictures
+from . import _core, _device, _pictures, _torch_fields
 from ._engine import Engine, padded
 from ._options import Options
 from ._sources import Source
@@ -99,7 +99,7 @@ class Delivery:
     """Makes what the program gets of what the native loader has read."""
 
     def __init__(self, options: Options, source: Source, parameters: dict[str, Any] | None) -> None:
-        self._options, self._unpack = options, source.unpack
+        self._options, self._unpack, self._fields = options, source.unpack, source.fields
         device = options.device
         cuda = device is not None and device.type == "cuda"
         if cuda and not torch.cuda.is_available():
@@ -110,6 +110,7 @@ class Delivery:
         # A high priority: short work that a training waits for.
         self.stream: Any = torch.cuda.Stream(device, priority=-1) if cuda else None
         self.pins = torch.cuda.is_available() and (options.pin_memory or cuda)  # batches lie in pinned memory
+        self.pins = self.pins and source.fields is None
         self._normalise: tuple[torch.Tensor, torch.Tensor] | None = None
         self._channels_last = options.channels_last and parameters is not None
         self.parameters = self._prepare(parameters) if parameters is not None else None  # of the native loader
@@ -147,6 +148,8 @@ class Delivery:
     def to_device(self, got: Any, engine: Engine) -> Item:
         """The parts of a batch: on the device, where there is one."""
         data, labels, stored = got
+        if isinstance(data, dict):
+            return _torch_fields.to_device(data, self._options.device, self.stream, self._options.pin_memory)
         parts: dict[str, Any] = {}
         with _device.on_stream(self.stream):
             if self._options.variable == "pad":
@@ -192,10 +195,10 @@ class Delivery:
             stream.wait_event(event)
             for part in parts.values():
                 for tensor in part if isinstance(part, list) else [part]:
-                    if tensor.is_cuda:
+                    if isinstance(tensor, torch.Tensor) and tensor.is_cuda:
                         tensor.record_stream(stream)
-        if self._options.structure == "dict":
+        if self._options.structure == "dict" or (self._fields is not None and self._options.structure is None):
             return parts
-        if len(parts) == 1:
+        if len(parts) == 1 and self._fields is None:
             return parts["data"]
         return tuple(parts.values()) if self._options.structure == "tuple" else list(parts.values())

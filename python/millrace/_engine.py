@@ -5,14 +5,16 @@ from typing import Any
 import torch
 
 from . import _core, _device
+from ._fields import Selection, collect
 
 
 class Engine:
     """One native loader and the memory it fills: its own, or pinned memory of torch's, which torch reuses only when
     copies to a device that read it are done."""
 
-    def __init__(self, manifest: str, options: dict[str, Any], pins: bool) -> None:
+    def __init__(self, manifest: str, options: dict[str, Any], pins: bool, fields: Selection | None = None) -> None:
         self.core = _core.Loader(manifest, **options)
+        self._fields = fields
         self.pinned: dict[int, torch.Tensor] = {}  # by address; not used without `pins`
         self._pins = pins
         if pins:
@@ -39,6 +41,8 @@ class Engine:
                 del self.pinned[fresh]
         if not batch:
             return batch
+        if self._fields is not None:
+            return collect(self._fields, batch.fields, torch.from_dlpack), None, None
         labels = torch.from_dlpack(batch.labels) if batch.labels is not None else None
         data = self._tensor(batch)
         return data, labels, self._stored(batch, data) if batch.stored else None

@@ -111,6 +111,8 @@ class Native(Mode):
             self.delivery.decoding.open_one = lambda: _core.Loader(source.manifest, policy="naive", **one)
             self._bad = self.delivery.decoding.bad
         self._core_options.update(more)
+        if source.fields is not None:
+            self._core_options.update(source.fields.options())
         self._idle.append(self._new_engine())  # now: what is wrong with the data set is an error here
         _open_modes.add(self)
 
@@ -122,7 +124,7 @@ class Native(Mode):
         check_unchanged(self.source)
 
     def _new_engine(self) -> Engine:
-        engine = Engine(self.source.manifest, self._core_options, self.delivery.pins)
+        engine = Engine(self.source.manifest, self._core_options, self.delivery.pins, self.source.fields)
         self._engines.append(engine)
         if self.delivery.decoding is not None:
             engine.core.leave_stored(self.delivery.decoding.share.rows)

@@ -40,7 +40,7 @@ class Options:
             ("on_error", ("raise", "skip")),
             ("workers", ("processes", "threads")),
             ("structure", (None, "tuple", "dict")),
-            ("variable", ("list", "pad")),
+            ("variable", ("list", "pad", "pack")),
             ("decode", ("cpu", "gpu", "hybrid")),
         ):
             value = getattr(self, name)

@@ -213,14 +213,15 @@ class Run:
             position, begins = stop, False
 
     def _late_tasks(self, batches: Iterator[Any], position: int) -> Iterator[list[Task]]:
+        source = iter(batches)  # once: a sampler begins anew each time
         for k in itertools.count():
             worker = k % self._n
             if worker == position % self._n:
-                for wanted in itertools.islice(batches, 1):
-                    yield self._task(worker, [wanted], k < self._n, 0)
-                    break
-                else:
+                try:
+                    wanted = next(source)
+                except StopIteration:
                     return
+                yield self._task(worker, [wanted], k < self._n, 0)
                 position += 1
             else:  # it is not this worker's turn yet
                 yield self._task(worker, [], True, 0)

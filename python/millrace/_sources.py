@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import _core, _pictures
+from . import _core, _fields, _pictures
 
 
 class Source:
@@ -24,6 +24,7 @@ class Source:
         classes: Sequence[str] = (),
     ) -> None:
         self._n, self.ids, self.classes = n, ids, list(classes)
+        self.fields: _fields.Selection | None = None  # which ones are read, where samples have several
         self.unpack: Callable[[Any], Any] | None = None  # makes what is delivered of the bytes of a batch
         self.seen: list[tuple[Any, Any]] = []  # data sets and the transforms they had
         self._unnamed = isinstance(manifest, int)

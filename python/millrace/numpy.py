@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import _core, _pickled, _pictures, _ranks
+from . import _core, _fields, _pickled, _pictures, _ranks
 from ._key import job_key
 from ._sources import path_source
 
@@ -35,12 +35,17 @@ _GLOBAL_ORDERS = ("sequential", "torch", "cipher")  # the same sequence whatever
 _SPARE = 3  # batches that a program holds without a copy
 
 
-class Batch(NamedTuple):
-    """One batch. `data` is an array, or a list of arrays where samples differ."""
-
+class _Parts(NamedTuple):
     data: np.ndarray | list[np.ndarray]
     labels: np.ndarray | None
     ids: np.ndarray
+
+
+class Batch(_Parts):
+    """One batch: (data, labels, ids). `data` is an array, or a list of arrays where samples differ. `fields`: the
+    arrays by name, where samples have several; `data` is then the first of them."""
+
+    fields: dict[str, Any] | None = None
 
 
 class Loader:
@@ -67,6 +72,10 @@ class Loader:
     epochs       how many epochs will be read, where it is known: tiers plan for them
     key_file     with tiers and several ranks: a file of 32 random bytes, mode 0600, the same on all ranks, by which
                  they recognise each other; not given: a key comes through the process group of torch.distributed
+    fields       names of the fields to read, "*" or a dict of names and uses ("image", "mask", "boxes"); by default
+                 all, where samples have several. The others are not read (doc/guides/fields.md)
+    variable     of fields whose values differ: "list", one array each; "pad": one array with zeros behind, and
+                 `x_lengths`; "pack": one value behind the other, and `x_offsets`
     """
 
     def __init__(
@@ -93,6 +102,8 @@ class Loader:
         peers: str = "auto",
         epochs: int | None = None,
         key_file: "str | os.PathLike[str] | None" = None,
+        fields: Any = None,
+        variable: str = "list",
     ) -> None:
         self._arguments = _pickled.arguments(locals())
         if on_error not in ("raise", "skip"):
@@ -126,6 +137,9 @@ class Loader:
             **self._key(tiers or policy, rank, world, key_file),
             preprocess=_pictures.recipe(pictures),
         )
+        self._fields = _fields.choose(self._source.manifest, fields, variable, store)
+        if self._fields is not None:
+            self._options.update(self._fields.options())
         self._core = _core.Loader(self._source.manifest, **self._options)
         self._warn_of_part()
         self._epoch, self._batches, self._in_epoch = 0, 0, False
@@ -220,7 +234,7 @@ class Loader:
         while (batch := self._core.next()) is not None:
             self._batches += 1
             self._at_end = batch.index + 1 >= self._core.batches
-            yield _numpy(batch)
+            yield _numpy(batch, self._fields)
             if turn != self._turn:
                 raise RuntimeError("another iteration of this loader has begun since; two at a time need two loaders")
         self._in_epoch = False
@@ -273,7 +287,13 @@ def _again(arguments: dict[str, Any], state: dict[str, Any]) -> Loader:
     return loader
 
 
-def _numpy(batch: Any) -> Batch:
+def _numpy(batch: Any, selection: "_fields.Selection | None" = None) -> Batch:
+    if selection is not None:
+        made = _fields.collect(selection, batch.fields, np.asarray)
+        labels = np.asarray(batch.labels) if batch.labels is not None else None
+        out = Batch(made[selection.names[0]], labels, np.asarray(batch.ids))
+        out.fields = made
+        return out
     data = np.asarray(batch.data) if batch.data is not None else [np.asarray(row) for row in batch.rows]
     return Batch(data, np.asarray(batch.labels) if batch.labels is not None else None, np.asarray(batch.ids))
 

@@ -30,7 +30,7 @@ import torch
 from torch.utils.data import BatchSampler, Dataset, IterableDataset, IterDataPipe
 from torch.utils.data import DataLoader as TorchLoader
 
-from . import _accelerate, _pickled, _ranks, _recipe, _samplers
+from . import _accelerate, _fields, _pickled, _ranks, _recipe, _samplers
 from ._calling import Called, Plain, torch_arguments
 from ._datasets import PathDataset, Tokens, dataset_source, path_dataset
 from ._mode import Iteration, Mode, Plan
@@ -91,6 +91,9 @@ class DataLoader(TorchLoader[T]):
     warn_after      seconds after which a loop that waits more than 5 % of them gets one warning with the cause; 0:
                     never
 
+    fields          for a path: names of the fields to read, "*", or a dict of names and uses; by default all, where
+                    samples have several. Batches are then dicts of tensors by name ("tuple": in that order). With
+                    variable="pad" there are `x_lengths`, with "pack" `x_offsets` (doc/guides/fields.md)
     snapshot_every_n_steps
                     of data sets with a state_dict of their own, in worker processes: how many batches lie between two
                     states that they send along
@@ -139,6 +142,7 @@ class DataLoader(TorchLoader[T]):
         native: bool | None = None,
         warn_after: float = 60.0,
         snapshot_every_n_steps: int | None = 1,
+        fields: Any = None,
     ) -> None:
         self._arguments = _pickled.arguments(locals())
         options = Options(
@@ -175,6 +179,7 @@ class DataLoader(TorchLoader[T]):
         self._source: Source | None = None
         self._parts: Parts | None = None
         self._find_source(options, dataset, transform, sampler, batch_sampler, native)
+        self._choose_fields(fields, variable)
         reason = self._why_called(options, batch_sampler)
         if native and reason is not None:
             raise NotImplementedError(f"native=True, but {reason}")
@@ -279,6 +284,13 @@ class DataLoader(TorchLoader[T]):
             if self._is_path:
                 raise NotImplementedError(f"'{os.fspath(dataset)}' cannot be loaded natively: {why}") from None
             self._why_not = str(why)
+
+    def _choose_fields(self, fields: Any, variable: str) -> None:
+        """Which fields of a path's samples are read."""
+        if self._is_path and self._source is not None:
+            self._source.fields = _fields.choose(self._source.manifest, fields, variable)
+        elif fields is not None:
+            raise ValueError("`fields` goes with a path; a Dataset has its own samples")
 
     def _splits(self, options: Options) -> bool:
         """Can worker processes read natively and call the rest?"""

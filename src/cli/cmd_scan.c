@@ -13,11 +13,12 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #define REMOTE_THREADS 32u /* requests at once to object storage */
 
 struct scan_options {
-    const char *path, *format, *out, *store;
+    const char *path, *format, *out, *store, *fields;
     int64_t threads;
     bool rows, skip_bad, json;
 };
@@ -33,6 +34,10 @@ static const struct mr_option rows[] = {
         .doc = "Where to write the manifest; by default manifest.mrm in the folder, or FILE.mrm."),
     ROW("rows", rows, BOOL, "false",
         .doc = "npy and npz: each row of the first axis is a sample; without it an array is one sample."),
+    ROW("fields", fields, STRING, "",
+        .doc = "Keep these fields only, the first one as the primary: names joined by commas, each with :input, "
+               ":target, :weight or :other behind it where its role is to be another. By default all that are found.",
+        .example = "data,labels:target"),
     ROW("skip_bad", skip_bad, BOOL, "false",
         .doc = "Leave broken files out and say how many; without it they are listed and no manifest is written."),
     MR_ROW_THREADS(AT(threads), MR_DOC_THREADS),
@@ -74,6 +79,8 @@ static int report(const struct scan_options *o, const struct mr_scan_result *r, 
            mr_plural(r->files, "file", "files"));
     printf("%s %s, %s", mr_human_count(r->samples, a), mr_plural(r->samples, "sample", "samples"),
            mr_human_bytes((double)r->bytes, b));
+    if (r->fields > 1)
+        printf(", %s fields", mr_human_count(r->fields, a));
     if (r->classes)
         printf(", %s %s", mr_human_count(r->classes, a), mr_plural(r->classes, "class", "classes"));
     putchar('\n');
@@ -82,6 +89,38 @@ static int report(const struct scan_options *o, const struct mr_scan_result *r, 
     if (r->other_files)
         printf("ignored: %s %s of other formats\n", mr_human_count(r->other_files, a),
                mr_plural(r->other_files, "file", "files"));
+    return 0;
+}
+
+/* The names and roles of --fields. */
+static int take_fields(const struct scan_options *o, struct mr_arena *a, struct mr_scan_options *so,
+                       struct mr_error *err)
+{
+    size_t most = 1;
+    for (const char *p = o->fields; *p; p++)
+        most += *p == ',';
+    char *text = mr_arena_strdup(a, o->fields);
+    const char **name = mr_arena_alloc(a, most * sizeof(*name));
+    int *role = mr_arena_alloc(a, most * sizeof(*role));
+    if (!text || !name || !role)
+        return mr_error_set(err, -ENOMEM, "cannot keep %zu fields", most);
+    for (char *part = text, *next; *o->fields && part; part = next) {
+        next = strchr(part, ',');
+        if (next)
+            *next++ = '\0';
+        char *colon = strrchr(part, ':');
+        role[so->n_fields] = -1;
+        for (int k = 0; colon && k < MR_FIELD_ROLES; k++)
+            if (strcmp(colon + 1, mr_field_role_name((enum mr_field_role)k)) == 0)
+                role[so->n_fields] = k;
+        if (role[so->n_fields] >= 0)
+            *colon = '\0';
+        if (!*part)
+            return mr_error_plain(err, MR_E_USAGE, "--fields '%s' has an empty name", o->fields);
+        name[so->n_fields++] = part;
+    }
+    so->fields = name;
+    so->roles = role;
     return 0;
 }
 
@@ -115,6 +154,8 @@ static int run_scan(struct mr_command_ctx *ctx, struct mr_error *err)
         .bad = bad_file,
         .user = bad,
     };
+    if (r >= 0)
+        r = take_fields(o, ctx->arena, &so, err);
     if (r >= 0)
         r = mr_scan(&so, &result, err);
     mr_progress_stop(progress);

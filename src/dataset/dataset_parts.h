@@ -73,6 +73,8 @@ int mr_dataset_read_to(struct mr_dataset_reader *r, uint64_t id, unsigned flags,
 int mr_dataset_decode_to(struct mr_dataset_reader *r, const struct mr_fetch *f, unsigned flags, const void *raw,
                          const struct mr_field_consumer *to, struct mr_error *err);
 /* Time that decoding took, of field k of the selection. */
+/* and how many stored bytes field k of the last sample has. */
+uint64_t mr_dataset_reader_field_bytes(const struct mr_dataset_reader *r, unsigned k);
 uint64_t mr_dataset_reader_field_ns(const struct mr_dataset_reader *r, unsigned k);
 /* What reading costs, for the layout of a file. */
 int mr_dataset_file_cost(const struct mr_dataset *ds, uint64_t file, struct mr_read_cost *out, struct mr_error *err);

@@ -25,6 +25,11 @@ uint64_t mr_dataset_reader_field_ns(const struct mr_dataset_reader *r, unsigned 
     return k < r->n_fields ? r->field[k].decode_ns : 0;
 }
 
+uint64_t mr_dataset_reader_field_bytes(const struct mr_dataset_reader *r, unsigned k)
+{
+    return k < r->fetch.n_slices ? r->fetch.slice[k].length : 0;
+}
+
 static int reserve_fields(struct mr_dataset_reader *r, unsigned n, struct mr_error *err)
 {
     if (MR_LIKELY(n <= r->n_fields))

@@ -14,6 +14,9 @@
 struct mr_gen_scratch {
     uint8_t *piece;
     struct mr_sample_columns columns;
+    struct mr_sample_columns *field; /* of each field, and */
+    struct mr_field_values *own;     /* what becomes of those of their own; layouts are malloc'ed */
+    unsigned n_fields;
     uint64_t synth_ns, write_ns;
     double scale; /* bytes that the progress display is told per byte of content; 1 unless set */
 };

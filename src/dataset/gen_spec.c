@@ -65,7 +65,7 @@ static int resolve_fixed(struct mr_gen_plan *p, struct mr_error *err)
     struct mr_sample_info *i = &p->fixed;
     unsigned element = mr_dtype_bytes(p->writer.dtype);
     *i = (struct mr_sample_info){.dtype = p->writer.dtype, .label = MR_LABEL_NONE};
-    if (!p->spec.dims.n) {
+    if (!p->spec.dims.n && !p->n_fields) {
         int r = p->format->shape(&p->writer, p->spec.size_bytes, i, err);
         if (r < 0)
             return r;
@@ -73,7 +73,7 @@ static int resolve_fixed(struct mr_gen_plan *p, struct mr_error *err)
         p->writer.dtype = i->dtype;
         return 0;
     }
-    i->dims = p->spec.dims;
+    i->dims = p->n_fields ? p->field[0].dims : p->spec.dims;
     i->bytes = element;
     for (unsigned d = 0; d < i->dims.n; d++)
         if (i->dims.dim[d] == 0 || __builtin_mul_overflow(i->bytes, i->dims.dim[d], &i->bytes) ||
@@ -92,7 +92,7 @@ void mr_gen_plan_split(struct mr_gen_plan *p, uint64_t part_bytes)
     struct mr_sample_info one = p->fixed;
     uint64_t each = 0, k = p->writer.samples;
     one.label = p->spec.labels ? p->spec.labels - 1 : MR_LABEL_NONE;
-    if (p->writer.fixed_size && p->format->part_bytes && (uint64_t)p->spec.files < SPLIT_FILES_MAX)
+    if (p->writer.fixed_size && !p->n_fields && p->format->part_bytes && (uint64_t)p->spec.files < SPLIT_FILES_MAX)
         each = p->format->part_bytes(&p->writer, &one);
     p->parts = 1;
     p->part_samples = k;
@@ -103,6 +103,14 @@ void mr_gen_plan_split(struct mr_gen_plan *p, uint64_t part_bytes)
     while (k % p->part_samples == 1)
         p->part_samples++; /* no part of one sample: it could not tell the distance between two */
     p->parts = (k + p->part_samples - 1) / p->part_samples;
+}
+
+static double sample_bytes(const struct mr_gen_plan *p)
+{
+    double sum = 0;
+    for (unsigned k = 0; k < p->n_fields; k++)
+        sum += (double)p->field[k].bytes;
+    return p->n_fields ? sum : (double)(p->spec.dims.n ? p->fixed.bytes : p->spec.size_bytes);
 }
 
 int mr_gen_plan_resolve(const struct mr_gen_spec *spec, const char *split, struct mr_gen_plan *out,
@@ -137,10 +145,13 @@ int mr_gen_plan_resolve(const struct mr_gen_spec *spec, const char *split, struc
         .quality = (unsigned)spec->quality,
         .content_seed = p.content.seed,
     };
+    if ((r = mr_gen_fields_resolve(&p, err)) < 0)
+        return r;
+    p.writer.dtype = p.n_fields ? p.field[0].dtype : dtype;
     if (p.writer.fixed_size) {
         if ((r = resolve_fixed(&p, err)) < 0)
             return r;
-        p.want_bytes = (double)p.samples * (double)(p.spec.dims.n ? p.fixed.bytes : spec->size_bytes);
+        p.want_bytes = (double)p.samples * sample_bytes(&p);
     } else {
         p.size_per_file = spec->samples_per_file > 1 && !(p.format->caps & MR_FMT_VARSIZE);
         r = mr_sizes_init(&p.sizes, p.size_per_file ? (uint64_t)spec->files : p.samples, p.content.seed,

@@ -8,6 +8,7 @@
 #include "base/content.h"
 #include "base/strbuf.h"
 #include "conf/option.h"
+#include "dataset/gen_fields.h"
 #include "dataset/manifest.h"
 #include "base/sizes.h"
 #include "format/format.h"
@@ -15,7 +16,7 @@
 #include <millrace/dataset.h>
 
 struct mr_gen_spec {
-    const char *format, *dtype, *prefix;
+    const char *format, *dtype, *prefix, *fields;
     int64_t files, samples_per_file, seed, compressibility, subfolders, labels, compression_level, quality;
     uint64_t size_bytes, size_stdev_bytes;
     struct mr_dims dims, chunk;
@@ -77,6 +78,14 @@ extern const char *const mr_gen_compressions[]; /* names, in the order of enum m
          .def = "uint8",                                                                                               \
          .doc = "Element type.",                                                                                       \
          .example = "float32"},                                                                                        \
+        {.key = "fields",                                                                                              \
+         .type = MR_OPT_STRING,                                                                                        \
+         .offset = (at) + offsetof(struct mr_gen_spec, fields),                                                        \
+         .def = "",                                                                                                    \
+         .doc =                                                                                                        \
+             "Several fields per sample: name:dtype:shape[:role], joined by commas; shape '-' is one number, roles "   \
+             "are input, target, weight, other. In place of --size, --dims and --dtype.",                              \
+         .example = "data:f4:16x768x1152,labels:i4:768x1152:target"},                                                  \
         {.key = "seed",                                                                                                \
          .type = MR_OPT_INT,                                                                                           \
          .offset = (at) + offsetof(struct mr_gen_spec, seed),                                                          \
@@ -155,8 +164,10 @@ struct mr_gen_plan {
     double want_bytes; /* of all samples together, as asked */
     /* Few large files of equal records are written in parts, by all threads and ranks. A function of the spec alone, so
      * that an interrupted set can be continued by any number of them. */
-    uint64_t parts, part_samples; /* of each file; parts = 1: files are written as a whole */
-    uint64_t record_bytes;        /* what a sample takes in the file, when parts > 1 */
+    uint64_t parts, part_samples;                 /* of each file; parts = 1: files are written as a whole */
+    struct mr_gen_field field[MR_GEN_FIELDS_MAX]; /* n_fields 0: samples are one payload, and a label perhaps */
+    unsigned n_fields;
+    uint64_t record_bytes; /* what a sample takes in the file, when parts > 1 */
 };
 
 /* Checks the spec as a whole against what the format can do. MR_E_USAGE or MR_E_UNSUPPORTED with what to change. */

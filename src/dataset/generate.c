@@ -401,6 +401,14 @@ static int sync_folders(struct mr_gen *g, struct mr_error *err)
     return r;
 }
 
+static int set_fields(const struct mr_gen_plan *p, struct mr_manifest_builder *b, struct mr_error *err)
+{
+    struct mr_field field[MR_GEN_FIELDS_MAX];
+    for (unsigned k = 0; k < p->n_fields; k++)
+        field[k] = mr_gen_plan_field(p, k);
+    return mr_manifest_builder_set_fields(b, field, p->n_fields, err);
+}
+
 static int write_manifest(struct mr_gen *g, struct mr_journals *js, struct mr_error *err)
 {
     struct mr_manifest_builder *b = NULL;
@@ -418,6 +426,8 @@ static int write_manifest(struct mr_gen *g, struct mr_journals *js, struct mr_er
     int r = mr_manifest_builder_create(&info, &g->p->names, g->spec, &b, err);
     if (r >= 0)
         r = merge(g, js, b, err);
+    if (r >= 0 && g->p->n_fields)
+        r = set_fields(g->p, b, err);
     if (r >= 0)
         r = mr_manifest_builder_write(b, g->o.store, g->manifest_path, err);
     mr_manifest_builder_free(b);

@@ -31,6 +31,10 @@ static int bytes_per_wanted_byte(const struct mr_gen_plan *p, double *out, struc
         small.size_bytes = MR_MIB;
     }
     small.size_bytes = MR_MIN(small.size_bytes, MR_MIB);
+    if (p->n_fields && p->want_bytes / (double)p->samples > MR_MIB) { /* beside which headers are nothing */
+        *out = 1.01;
+        return 0;
+    }
     struct mr_gen_plan q;
     struct mr_store *memory = NULL;
     struct mr_gen_scratch t = {0};

@@ -136,22 +136,37 @@ int mr_journal_create(struct mr_store *s, const char *folder, uint32_t rank, con
     return r;
 }
 
+static void put_column(struct mr_strbuf *body, const struct mr_column *c)
+{
+    mr_strbuf_putc(body, (char)c->encoding);
+    mr_strbuf_putc(body, (char)c->width);
+    put64(body, c->count);
+    put64(body, c->base);
+    put64(body, c->step);
+    if (c->data_bytes)
+        mr_strbuf_add(body, (const char *)c->data, c->data_bytes);
+}
+
+static void put_layout(struct mr_strbuf *body, const struct mr_layout *l)
+{
+    put64(body, l->len);
+    mr_strbuf_add(body, l->len ? l->data : "", l->len);
+}
+
 int mr_journal_add(struct mr_journal *j, uint64_t file, const struct mr_manifest_file *f, struct mr_error *err)
 {
     struct mr_strbuf body = {0};
     put64(&body, file);
     put64(&body, f->bytes);
-    put64(&body, f->layout.len);
-    mr_strbuf_add(&body, f->layout.len ? f->layout.data : "", f->layout.len);
-    for (unsigned k = 0; k < MR_SC_COUNT; k++) {
-        const struct mr_column *c = &f->column[k];
-        mr_strbuf_putc(&body, (char)c->encoding);
-        mr_strbuf_putc(&body, (char)c->width);
-        put64(&body, c->count);
-        put64(&body, c->base);
-        put64(&body, c->step);
-        if (c->data_bytes)
-            mr_strbuf_add(&body, (const char *)c->data, c->data_bytes);
+    put_layout(&body, &f->layout);
+    for (unsigned k = 0; k < MR_SC_COUNT; k++)
+        put_column(&body, &f->column[k]);
+    if (f->n_own)
+        put64(&body, f->n_own);
+    for (unsigned i = 0; i < f->n_own; i++) {
+        put_layout(&body, &f->own[i].layout);
+        for (unsigned k = 0; k < MR_FC_LAYOUT; k++)
+            put_column(&body, &f->own[i].column[k]);
     }
     int r = append(j, &body, err);
     mr_strbuf_done(&body);
@@ -191,6 +206,7 @@ struct mr_journals {
     char *spec;
     uint64_t *where; /* per file: source number + 1 in the top 16 bits, offset of the body below; 0 = no record */
     uint64_t *bytes;
+    struct mr_field_values *own; /* of the record that was looked at last */
 };
 
 /* Bytes [at, at + len) of a journal; NULL when it ends before or cannot be read. */
@@ -379,6 +395,37 @@ static bool take_column(const uint8_t **p, const uint8_t *end, struct mr_column 
     return c->encoding >= MR_COLUMN_CONST && c->encoding <= MR_COLUMN_PACKED;
 }
 
+static bool take_layout(const uint8_t **p, const uint8_t *end, struct mr_layout *l)
+{
+    if (end - *p < 8 || mr_load_le64(*p) > (uint64_t)(end - *p) - 8)
+        return false;
+    *l = (struct mr_layout){.data = (void *)(uintptr_t)(*p + 8), .len = mr_load_le64(*p)};
+    *p += 8 + l->len;
+    return true;
+}
+
+/* Fields with columns of their own, where the record has some. */
+static bool take_own(struct mr_journals *js, const uint8_t *p, const uint8_t *end, struct mr_manifest_file *f)
+{
+    if (p == end)
+        return true;
+    uint64_t n = end - p >= 8 ? mr_load_le64(p) : 0;
+    if (!n || n > MR_FIELDS_MAX)
+        return false;
+    p += 8;
+    free(js->own);
+    js->own = calloc(n, sizeof(*js->own));
+    bool ok = js->own != NULL;
+    for (uint64_t i = 0; ok && i < n; i++) {
+        ok = take_layout(&p, end, &js->own[i].layout);
+        for (unsigned k = 0; ok && k < MR_FC_LAYOUT; k++)
+            ok = take_column(&p, end, &js->own[i].column[k]) && js->own[i].column[k].count == f->column[0].count;
+    }
+    f->own = js->own;
+    f->n_own = (unsigned)n;
+    return ok && p == end;
+}
+
 int mr_journals_get(struct mr_journals *js, uint64_t file, struct mr_manifest_file *out, struct mr_error *err)
 {
     assert(file < js->files);
@@ -391,16 +438,12 @@ int mr_journals_get(struct mr_journals *js, uint64_t file, struct mr_manifest_fi
     bool ok = body && len >= 24;
     if (ok) {
         f.bytes = mr_load_le64(p + 8);
-        f.layout.len = mr_load_le64(p + 16);
-        p += 24;
-        ok = f.layout.len <= (uint64_t)(end - p);
-    }
-    if (ok) {
-        f.layout.data = (void *)(uintptr_t)p;
-        p += f.layout.len;
+        p += 16;
+        ok = take_layout(&p, end, &f.layout);
     }
     for (unsigned k = 0; ok && k < MR_SC_COUNT; k++)
         ok = take_column(&p, end, &f.column[k]) && f.column[k].count == f.column[0].count;
+    ok = ok && take_own(js, p, end, &f);
     if (!ok && where && js->source[(where >> 48) - 1].failed < 0)
         return js->source[(where >> 48) - 1].failed;
     if (!ok) {

@@ -5,6 +5,7 @@
 #include "base/common.h"
 #include "base/strbuf.h"
 #include "base/workers.h"
+#include "dataset/scan_fields.h"
 #include "dataset/walk.h"
 
 #include <errno.h>
@@ -20,12 +21,16 @@ struct found {
     uint64_t bytes, mtime_ns;
     struct mr_layout layout;
     struct mr_sample_columns columns;
-    struct mr_error *error; /* malloc'ed: the file is broken */
+    struct mr_scan_fields fields; /* of formats that have some: instead of layout and columns */
+    struct mr_error *error;       /* malloc'ed: the file is broken */
 };
 
 struct scan {
     const struct mr_scan_options *o;
     const struct mr_format_ops *format;
+    const struct mr_field_ops *fields; /* the format's; NULL: samples are one payload and a label */
+    struct mr_scan_fields schema;      /* of the files that were added */
+    const char *schema_from;           /* the first of them */
     char root[MR_NAME_MAX];
     struct mr_strbuf *listed; /* per thread, NUL-terminated names */
     unsigned threads;
@@ -130,6 +135,11 @@ static int look_into(struct scan *s, struct found *f, const char *path, struct m
         return mr_error_plain(err, MR_E_FORMAT, "'%s' is a folder", path);
     f->bytes = st.bytes;
     f->mtime_ns = st.mtime_ns;
+    if (s->fields) {
+        const struct mr_scan_wanted wanted = {.name = s->o->fields, .n = s->o->n_fields};
+        return mr_scan_file_fields(s->fields, s->o->store, path, s->o->rows ? MR_SCAN_ROWS : 0, &wanted, &f->fields,
+                                   err);
+    }
     if (s->o->rows && s->format->scan_rows)
         return s->format->scan_rows(s->o->store, path, keep_sample, f, &f->layout, err);
     return s->format->scan(s->o->store, path, keep_sample, f, &f->layout, err);
@@ -162,6 +172,7 @@ static int scan_one(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *
 static void forget(struct found *f)
 {
     mr_sample_columns_done(&f->columns);
+    mr_scan_fields_done(&f->fields);
     free(f->layout.data);
     free(f->error);
     *f = (struct found){0};
@@ -185,11 +196,49 @@ static int label_of(struct scan *s, const char *name, int64_t *label, struct mr_
     return 0;
 }
 
-static int add_one(struct scan *s, struct found *f, const char *name, struct mr_error *err)
+/* Puts the file's fields into the order of the schema; the primary one's columns and layout are the file's. */
+static int take_fields(struct scan *s, struct found *f, const char *name, struct mr_manifest_file *file,
+                       struct mr_field_values **own, struct mr_error *err)
+{
+    unsigned *at = NULL;
+    int r = mr_scan_fields_join(&s->schema, &f->fields, s->schema_from ? s->schema_from : name, &at, err);
+    if (r < 0)
+        return r;
+    s->schema_from = s->schema_from ? s->schema_from : name;
+    struct mr_field_values *values = calloc(s->schema.n, sizeof(*values));
+    if (!values)
+        r = mr_error_set(err, -ENOMEM, "cannot keep %u fields", s->schema.n);
+    for (unsigned i = 0; r >= 0 && i < s->schema.n; i++) {
+        struct mr_column column[MR_SC_COUNT];
+        if (!mr_field_is_own(&s->schema.field[i], i))
+            continue;
+        struct mr_field_values *v = &values[file->n_own++];
+        v->layout = f->fields.layout[at[i]];
+        for (unsigned k = 0; k < MR_SC_COUNT; k++)
+            column[k] = (struct mr_column){.encoding = MR_COLUMN_CONST};
+        if (f->fields.n_columns && f->fields.column[at[i]].n)
+            mr_sample_columns_finish(&f->fields.column[at[i]], column);
+        for (unsigned k = 0; k < MR_FC_LAYOUT; k++)
+            v->column[k] = column[k];
+    }
+    free(at);
+    file->own = *own = values;
+    file->layout = f->fields.layout[0];
+    if (f->fields.n_columns) {
+        f->columns = f->fields.column[0];
+        f->fields.column[0] = (struct mr_sample_columns){0};
+    }
+    return r;
+}
+
+static int add_one(struct scan *s, struct found *f, const char *name, struct mr_field_values **own,
+                   struct mr_error *err)
 {
     struct mr_manifest_file file = {.name = name, .bytes = f->bytes, .mtime_ns = f->mtime_ns, .layout = f->layout};
     int64_t label;
-    int r;
+    int r = s->fields ? take_fields(s, f, name, &file, own, err) : 0;
+    if (r < 0)
+        return r;
     mr_sample_columns_finish(&f->columns, file.column);
     for (unsigned k = 0; k < MR_SC_COUNT; k++)
         if (f->columns.n == 0)
@@ -208,6 +257,15 @@ static int add_one(struct scan *s, struct found *f, const char *name, struct mr_
     return 0;
 }
 
+static void report_bad(struct scan *s, const char *path, const struct mr_error *why)
+{
+    s->result.bad_files++;
+    if (mr_is_storage_error(why->code))
+        s->io_error = why->code;
+    if (s->o->bad)
+        s->o->bad(s->o->user, path, why);
+}
+
 static int add_batch(struct scan *s, uint64_t n, struct mr_error *err)
 {
     int r = 0;
@@ -215,15 +273,20 @@ static int add_batch(struct scan *s, uint64_t n, struct mr_error *err)
         const char *name = s->name[s->first + i];
         char path[2 * MR_NAME_MAX];
         snprintf(path, sizeof path, "%s/%s", s->root, name);
+        struct mr_field_values *own = NULL;
+        struct mr_error why = {0};
         if (s->batch[i].error) {
-            s->result.bad_files++;
-            if (mr_is_storage_error(s->batch[i].error->code))
-                s->io_error = s->batch[i].error->code;
-            if (s->o->bad)
-                s->o->bad(s->o->user, path, s->batch[i].error);
+            report_bad(s, path, s->batch[i].error);
         } else if (r >= 0) {
-            r = add_one(s, &s->batch[i], name, err);
+            r = add_one(s, &s->batch[i], name, &own, &why);
+            if (r == MR_E_FORMAT) { /* it is not like the files before */
+                report_bad(s, path, &why);
+                r = 0;
+            } else if (r < 0 && err) {
+                *err = why;
+            }
         }
+        free(own);
         forget(&s->batch[i]);
     }
     return r;
@@ -267,6 +330,12 @@ static enum mr_dtype first_dtype(struct scan *s)
     enum mr_dtype dtype = MR_U8;
     char path[2 * MR_NAME_MAX];
     snprintf(path, sizeof path, "%s/%s", s->root, s->name[0]);
+    if (s->fields) {
+        if (look_into(s, &f, path, NULL) >= 0)
+            dtype = f.fields.field[0].dtype;
+        forget(&f);
+        return dtype;
+    }
     struct mr_object *o = NULL;
     if ((s->format->caps & MR_FMT_DTYPE) && look_into(s, &f, path, NULL) >= 0 && f.columns.n && f.columns.n < 100000 &&
         mr_object_open(s->o->store, path, MR_OBJ_READ, &o, NULL) >= 0) {
@@ -327,6 +396,17 @@ static int write_manifest(struct scan *s, struct mr_error *err)
     return r;
 }
 
+/* The schema, with the roles that the user gave. */
+static int set_fields(struct scan *s, struct mr_error *err)
+{
+    int r = s->label_by_folder ? mr_scan_fields_add_label(&s->schema, err) : 0;
+    for (unsigned i = 0; i < s->o->n_fields && i < s->schema.n; i++)
+        if (s->o->roles && s->o->roles[i] >= 0)
+            s->schema.field[i].role = (enum mr_field_role)s->o->roles[i];
+    s->result.fields = s->schema.n;
+    return r < 0 ? r : mr_manifest_builder_set_fields(s->builder, s->schema.field, s->schema.n, err);
+}
+
 static int build(struct scan *s, struct mr_error *err)
 {
     struct mr_strbuf spec = {0};
@@ -334,6 +414,14 @@ static int build(struct scan *s, struct mr_error *err)
     int r = make_spec(s, &spec, err);
     if (r < 0)
         return r;
+    s->fields = mr_format_fields(s->format);
+    if (s->o->n_fields && !s->fields)
+        r = mr_error_plain(err, MR_E_UNSUPPORTED, "samples of format '%s' have no fields to choose from",
+                           s->format->name);
+    if (r < 0) {
+        mr_strbuf_done(&spec);
+        return r;
+    }
     info.dtype = first_dtype(s);
     snprintf(info.format, sizeof info.format, "%s", s->format->name);
     r = mr_manifest_builder_create(&info, NULL, spec.text, &s->builder, err);
@@ -349,6 +437,8 @@ static int build(struct scan *s, struct mr_error *err)
                            (unsigned long long)s->result.files, s->result.files == 1 ? "" : "s", s->format->name);
         mr_error_hint(err, "name another format with --format, or look at them: 'ls -l'");
     }
+    if (r >= 0 && s->fields)
+        r = set_fields(s, err);
     s->result.classes = s->classes;
     snprintf(s->result.format, sizeof s->result.format, "%s", s->format->name);
     return r < 0 ? r : write_manifest(s, err);
@@ -401,6 +491,7 @@ int mr_scan(const struct mr_scan_options *o, struct mr_scan_result *out, struct 
     }
     *out = s->result;
     mr_manifest_builder_free(s->builder);
+    mr_scan_fields_done(&s->schema);
     for (unsigned t = 0; s->listed && t < s->threads; t++)
         mr_strbuf_done(&s->listed[t]);
     free(s->listed);

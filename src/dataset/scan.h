@@ -13,11 +13,14 @@ typedef void mr_scan_bad_fn(void *user, const char *path, const struct mr_error 
 
 struct mr_scan_options {
     struct mr_store *store;
-    const char *path;   /* folder or file */
-    const char *format; /* NULL: by extension, the most frequent one */
-    const char *out;    /* NULL: manifest.mrm in the folder, or FILE.mrm */
-    bool rows;          /* the first axis of an array counts samples */
-    bool skip_bad;      /* leave broken files out instead of failing */
+    const char *path;          /* folder or file */
+    const char *format;        /* NULL: by extension, the most frequent one */
+    const char *out;           /* NULL: manifest.mrm in the folder, or FILE.mrm */
+    bool rows;                 /* the first axis of an array counts samples */
+    const char *const *fields; /* names of the fields to keep, the first one the primary; n_fields 0: all */
+    unsigned n_fields;
+    const int *roles; /* of each of them: enum mr_field_role, or -1: by its name; NULL: all by their names */
+    bool skip_bad;    /* leave broken files out instead of failing */
     unsigned threads;
     const atomic_bool *stop;
     struct mr_progress *progress; /* may be NULL */
@@ -27,6 +30,7 @@ struct mr_scan_options {
 
 struct mr_scan_result {
     uint64_t files, samples, bytes, classes;
+    uint64_t fields;      /* that a sample has; 0: one payload, and a label perhaps */
     uint64_t bad_files;   /* broken */
     uint64_t other_files; /* of other formats, ignored */
     char format[32];

@@ -18,6 +18,7 @@
 
 struct thread_state {
     struct mr_dataset_reader *reader;
+    struct mr_sample *value; /* of each field */
     struct mr_gen_scratch scratch;
     struct mr_compare_shim *compare;
 };
@@ -31,6 +32,7 @@ struct verify {
     bool byte_exact; /* and so can whole files */
     struct mr_arena arena;
     struct thread_state *thread;
+    unsigned n_fields;         /* that are read; 0: samples are one payload */
     uint64_t parts;            /* work items per file */
     _Atomic uint64_t bad_mask; /* parts > 1: files with something bad, which are fewer than 64 */
     pthread_mutex_t lock;      /* guards calls of o->found */
@@ -180,9 +182,41 @@ static bool chosen(const struct verify *v, uint64_t id)
            mr_rng_unit(mr_rng_at(mr_manifest_get_info(v->m)->seed, MR_RNG_TEST, id)) < v->o->sample_rate;
 }
 
+static int check_fields(struct verify *v, struct thread_state *t, uint64_t id, struct mr_error *err)
+{
+    struct mr_sample *s = t->value;
+    const struct mr_schema *schema = mr_manifest_schema(v->m);
+    int r = mr_dataset_read_fields(t->reader, id, MR_DATASET_VERIFY, s, v->n_fields, err);
+    for (unsigned k = 0; r >= 0 && v->has_plan && k < v->n_fields; k++) {
+        r = mr_gen_plan_compare_field(&v->plan, schema->field[k].field.name, id, &s[k], err);
+        if (r < 0)
+            mr_error_context(err, "in field '%s'", schema->field[k].field.name);
+    }
+    return r;
+}
+
+/* Every field of a sample is checked, those of role other as well. */
+static int select_fields(struct verify *v, struct mr_error *err)
+{
+    const struct mr_schema *schema = mr_manifest_schema(v->m);
+    if (!schema->stored)
+        return 0;
+    const char **name = calloc(schema->n, sizeof(*name));
+    if (!name)
+        return mr_error_set(err, -ENOMEM, "cannot verify %u fields", schema->n);
+    for (unsigned k = 0; k < schema->n; k++)
+        name[k] = schema->field[k].field.name;
+    int r = mr_dataset_select(v->ds, name, schema->n, err);
+    free(name);
+    v->n_fields = r < 0 ? 0 : schema->n;
+    return r;
+}
+
 static int check_sample(struct verify *v, struct thread_state *t, uint64_t id, struct mr_error *err)
 {
     struct mr_sample s;
+    if (v->n_fields)
+        return check_fields(v, t, id, err);
     int r = mr_dataset_read(t->reader, id, MR_DATASET_VERIFY, NULL, 0, &s, err);
     return r < 0 || !v->has_plan ? r : mr_gen_plan_compare(&v->plan, id, &s, err);
 }
@@ -209,13 +243,20 @@ static int check_samples(struct verify *v, struct thread_state *t, uint64_t file
         if (r >= 0)
             continue;
         bad++;
+        char text[sizeof why.message + sizeof why.context]; /* and which field it is */
+        const char *behind = strstr(why.context, " / ");
+        snprintf(text, sizeof text, "%s%s%.*s", why.message, v->n_fields && why.context[0] ? ", " : "",
+                 !v->n_fields ? 0
+                 : behind     ? (int)(behind - why.context)
+                              : (int)strlen(why.context),
+                 why.context);
         tell(v, &(struct mr_damage){.kind = mr_is_storage_error(r) ? MR_FIND_UNREADABLE : MR_FIND_SAMPLE,
                                     .path = path,
                                     .sample = id,
                                     .has_offset = true,
                                     .offset = p.ref.raw.offset,
                                     .want = p.ref.raw.length,
-                                    .text = why.message});
+                                    .text = text});
     }
     atomic_fetch_add(&v->bad_samples, bad);
     return bad == 0;
@@ -333,6 +374,9 @@ static int make_threads(struct verify *v, unsigned n, struct mr_error *err)
         return mr_error_set(err, -ENOMEM, "cannot verify");
     for (unsigned i = 0; r >= 0 && i < n; i++) {
         r = mr_dataset_reader_create(v->ds, &v->thread[i].reader, err);
+        v->thread[i].value = calloc(v->n_fields + 1, sizeof(*v->thread[i].value));
+        if (r >= 0 && !v->thread[i].value)
+            r = mr_error_set(err, -ENOMEM, "cannot verify");
         if (r >= 0)
             r = mr_gen_scratch_init(&v->thread[i].scratch, err);
         if (v->has_plan) /* the display counts bytes of files */
@@ -352,13 +396,16 @@ int mr_verify(struct mr_dataset *ds, const struct mr_verify_options *o, struct m
     pthread_mutex_init(&v.lock, NULL);
     find_plan(&v);
     v.parts = parts_of_files(&v);
-    int r = make_threads(&v, threads, err);
+    int r = select_fields(&v, err);
+    if (r >= 0)
+        r = make_threads(&v, threads, err);
     if (r >= 0)
         r = mr_workers_run(threads, mr_manifest_get_info(v.m)->files * v.parts, 1, one_item, &v, o->stop, err);
     if (r >= 0)
         r = mr_walk(mr_dataset_store(ds), mr_dataset_root(ds), threads, o->stop, visit, &v, err);
     for (unsigned i = 0; v.thread && i < threads; i++) {
         mr_dataset_reader_free(v.thread[i].reader);
+        free(v.thread[i].value);
         mr_gen_scratch_done(&v.thread[i].scratch);
         mr_compare_free(v.thread[i].compare);
     }

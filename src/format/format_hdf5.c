@@ -1,19 +1,15 @@
-/* HDF5: samples are the rows of one dataset. We write 'records' (n, *dims) and 'labels'; of a foreign file we take
- * 'records', 'data', 'x' or 'images', else the largest dataset of numbers, and integers named like labels.
+/* HDF5: samples are the rows of one dataset, or of several (hdf5_scan.c says of which).
  *
  * Metadata is read once, by scan, with a parser of our own (hdf5_file.h); no HDF5 library, no global lock. Samples are
  * then ranges of the file like those of any format: see hdf5_layout.h for the three ways they can lie. */
 #include "format/hdf5_layout.h"
+#include "format/hdf5_scan.h"
 #include "format/hdf5_writer.h"
-#include "base/log.h"
 
 #include <errno.h>
 #include <libdeflate.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define LABELS_MAX (1u << 26)
-#define AUX_LIMIT (1u << 24)
 
 void mr_h5_copy_box(uint8_t *dst, const uint64_t *dst_stride, const uint8_t *src, const uint64_t *src_stride,
                     const uint64_t *box, unsigned n, unsigned elem)
@@ -37,323 +33,6 @@ void mr_h5_copy_box(uint8_t *dst, const uint64_t *dst_stride, const uint8_t *src
         if (axis < 0)
             return;
     }
-}
-
-/* ---- scan ---- */
-
-struct h5_scan {
-    struct mr_h5_file f;
-    struct mr_h5_dataset data, labels;
-    bool has_data, has_labels;
-    int rank;            /* of data's name: 0 is best */
-    uint64_t elements;   /* of data */
-    struct mr_error why; /* why the best-named dataset cannot be read */
-    int why_rank;
-    int64_t *label;
-    mr_scan_fn *fn;
-    void *user;
-};
-
-#define RANK_OTHER 10
-
-static int rank_of(const char *path, const char *const *names)
-{
-    const char *leaf = strrchr(path, '/');
-    leaf = leaf ? leaf + 1 : path;
-    for (int i = 0; names[i]; i++)
-        if (strcmp(leaf, names[i]) == 0)
-            return i;
-    return RANK_OTHER;
-}
-
-static bool is_integer(enum mr_dtype t)
-{
-    return t <= MR_I64 || t == MR_BOOL;
-}
-
-static int consider(void *user, const char *path, uint64_t header, struct mr_error *err)
-{
-    static const char *const data_names[] = {"records", "data", "x", "images", NULL};
-    static const char *const label_names[] = {"labels", "label", "y", "targets", NULL};
-    struct h5_scan *s = user;
-    struct mr_h5_dataset d;
-    int rank = rank_of(path, data_names);
-    struct mr_error why = {0};
-    int rc = mr_h5_dataset_read(&s->f, header, path, &d, &why);
-    if (rc == MR_E_UNSUPPORTED) { /* a string or table beside the samples is fine */
-        if (rank < s->why_rank || s->why.code == 0) {
-            s->why = why;
-            s->why_rank = rank;
-        }
-        return 0;
-    }
-    if (rc < 0) {
-        if (err)
-            *err = why;
-        return rc;
-    }
-    if (rank_of(path, label_names) < RANK_OTHER) {
-        bool column = d.n == 1 || (d.n == 2 && d.dim[1] == 1);
-        if (!s->has_labels && column && is_integer(d.dtype) && d.dim[0] <= LABELS_MAX) {
-            s->labels = d;
-            s->has_labels = true;
-            return 0;
-        }
-    }
-    if (d.n == 0)
-        return 0;
-    uint64_t elements = mr_dtype_bytes(d.dtype);
-    for (unsigned i = 0; i < d.n; i++)
-        if (!mr_mul_ok(elements, d.dim[i], &elements))
-            elements = UINT64_MAX;
-    if (!s->has_data || rank < s->rank || (rank == s->rank && elements > s->elements)) {
-        s->data = d;
-        s->has_data = true;
-        s->rank = rank;
-        s->elements = elements;
-    }
-    return 0;
-}
-
-static int64_t load_integer(const uint8_t *p, enum mr_dtype t)
-{
-    unsigned n = mr_dtype_bytes(t), shift = 64 - 8 * n;
-    uint64_t v = mr_h5_uint(p, n);
-    bool is_signed = t == MR_I8 || t == MR_I16 || t == MR_I32;
-    return is_signed ? (int64_t)(v << shift) >> shift : (int64_t)v;
-}
-
-/* Puts `n` labels from file bytes, starting with number `first`. */
-static void put_labels(struct h5_scan *s, const uint8_t *data, uint64_t first, uint64_t n)
-{
-    unsigned elem = mr_dtype_bytes(s->labels.dtype);
-    for (uint64_t i = 0; i < n && first + i < s->labels.dim[0]; i++) {
-        uint8_t b[16] = {0};
-        if (s->labels.swap)
-            mr_array_swap(b, data + i * elem, 1, elem);
-        else
-            memcpy(b, data + i * elem, elem);
-        s->label[first + i] = load_integer(b, s->labels.dtype);
-    }
-}
-
-static int chunked_labels(struct h5_scan *s, struct mr_error *err)
-{
-    const struct mr_h5_dataset *d = &s->labels;
-    struct mr_h5_pipeline p = {.n = d->filters};
-    memcpy(p.filter, d->filter, sizeof p.filter);
-    struct mr_h5_chunk *map = NULL;
-    uint64_t count = 0;
-    int rc;
-    if ((rc = mr_h5_pipeline_check(&p, err)) < 0 || (rc = mr_h5_chunk_map(&s->f, d, &map, &count, err)) < 0)
-        return rc;
-    for (uint64_t i = 0; i < count && rc == 0; i++)
-        if (map[i].addr != MR_H5_UNDEF)
-            rc = mr_h5_pipeline_plausible(&p, map[i].bytes, d->chunk_bytes, err);
-    if (rc < 0) {
-        free(map);
-        return rc;
-    }
-    size_t size = mr_h5_unfilter_bytes(d->chunk_bytes);
-    uint8_t *work[2] = {malloc(size), malloc(size)};
-    struct libdeflate_decompressor *inflater = libdeflate_alloc_decompressor();
-    if (!work[0] || !work[1] || !inflater)
-        rc = mr_error_set(err, -ENOMEM, "cannot read labels");
-    for (uint64_t i = 0; i < count && rc == 0; i++) {
-        if (map[i].addr == MR_H5_UNDEF)
-            continue;
-        const uint8_t *data = NULL;
-        uint8_t *raw = malloc(map[i].bytes);
-        if (!raw)
-            rc = mr_error_set(err, -ENOMEM, "cannot read labels");
-        if (rc == 0)
-            rc = mr_h5_read(&s->f, map[i].addr, raw, map[i].bytes, "labels", err);
-        if (rc == 0)
-            rc = mr_h5_unfilter(&p, map[i].mask, inflater, raw, map[i].bytes, d->chunk_bytes, work, true, &data, err);
-        /* A chunk wider than the one column pads each row. */
-        uint64_t width = d->n == 2 ? d->chunk[1] : 1;
-        for (uint64_t k = 0; rc == 0 && k < d->chunk[0]; k++)
-            put_labels(s, data + k * width * mr_dtype_bytes(d->dtype), i * d->chunk[0] + k, 1);
-        free(raw);
-    }
-    libdeflate_free_decompressor(inflater);
-    free(work[0]);
-    free(work[1]);
-    free(map);
-    return rc;
-}
-
-static int read_labels(struct h5_scan *s, struct mr_error *err)
-{
-    const struct mr_h5_dataset *d = &s->labels;
-    if (!s->has_labels || d->dim[0] != s->data.dim[0] || d->dim[0] == 0)
-        return 0;
-    s->label = malloc(d->dim[0] * sizeof(*s->label));
-    if (!s->label)
-        return mr_error_set(err, -ENOMEM, "cannot keep %llu labels", (unsigned long long)d->dim[0]);
-    for (uint64_t i = 0; i < d->dim[0]; i++)
-        put_labels(s, d->fill, i, 1);
-    if (d->storage == MR_H5_CHUNKED)
-        return chunked_labels(s, err);
-    if (d->addr == MR_H5_UNDEF)
-        return 0;
-    uint8_t *raw = malloc(d->bytes);
-    int rc = raw ? mr_h5_read(&s->f, d->addr, raw, d->bytes, "labels", err)
-                 : mr_error_set(err, -ENOMEM, "cannot read labels");
-    if (rc == 0)
-        put_labels(s, raw, 0, d->dim[0]);
-    free(raw);
-    return rc;
-}
-
-static int64_t label_of(const struct h5_scan *s, uint64_t i)
-{
-    return s->label ? s->label[i] : MR_LABEL_NONE;
-}
-
-static int emit_contiguous(struct h5_scan *s, uint64_t sample_bytes, struct mr_error *err)
-{
-    bool missing = s->data.addr == MR_H5_UNDEF;
-    int rc = 0;
-    for (uint64_t i = 0; i < s->data.dim[0] && rc >= 0; i++) {
-        struct mr_sample_ref ref = {.label = label_of(s, i)};
-        if (!missing)
-            ref.raw = (struct mr_extent){s->f.base + s->data.addr + i * sample_bytes, sample_bytes};
-        rc = s->fn(s->user, &ref, NULL, err);
-    }
-    return rc < 0 ? rc : 0;
-}
-
-/* The mode that fits the chunks; see hdf5_layout.h. */
-static enum mr_h5_mode choose_mode(const struct mr_h5_dataset *d, const struct mr_h5_chunk *map, uint64_t count)
-{
-    bool whole = true, exact = true, masked = false;
-    for (unsigned i = 1; i < d->n; i++) {
-        whole &= d->chunk[i] >= d->dim[i];
-        exact &= d->chunk[i] == d->dim[i];
-    }
-    for (uint64_t i = 0; i < count; i++)
-        masked |= map[i].mask != 0;
-    if (exact && d->filters == 0)
-        return MR_H5_DIRECT;
-    return whole && !masked && d->filters && d->chunk[0] <= AUX_LIMIT ? MR_H5_CHUNK : MR_H5_MAP;
-}
-
-static struct mr_sample_ref chunk_ref(const struct mr_h5_dataset *d, enum mr_h5_mode mode,
-                                      const struct mr_h5_chunk *map, uint64_t per_sample, uint64_t sample_bytes,
-                                      uint64_t i)
-{
-    struct mr_sample_ref ref = {.raw = {0, 0}};
-    uint64_t row = i % d->chunk[0];
-    const struct mr_h5_chunk *c = map + i / d->chunk[0] * per_sample;
-    if (mode == MR_H5_MAP) {
-        ref.aux = (uint32_t)i;
-        for (uint64_t k = 0; k < per_sample; k++)
-            ref.raw.length += c[k].addr == MR_H5_UNDEF ? 0 : c[k].bytes;
-        ref.raw.offset = c[0].addr == MR_H5_UNDEF ? 0 : c[0].addr;
-    } else if (c->addr != MR_H5_UNDEF && mode == MR_H5_DIRECT) {
-        ref.raw = (struct mr_extent){c->addr + row * sample_bytes, sample_bytes};
-    } else if (mode == MR_H5_CHUNK) {
-        ref.aux = (uint32_t)row;
-        if (c->addr != MR_H5_UNDEF)
-            ref.raw = (struct mr_extent){c->addr, c->bytes};
-    }
-    return ref;
-}
-
-static int emit_chunked(struct h5_scan *s, uint64_t sample_bytes, struct mr_h5_layout *l, struct mr_layout *layout,
-                        struct mr_error *err)
-{
-    const struct mr_h5_dataset *d = &s->data;
-    struct mr_h5_chunk *map = NULL;
-    uint64_t count = 0;
-    int rc;
-    l->pipeline.n = d->filters;
-    memcpy(l->pipeline.filter, d->filter, sizeof l->pipeline.filter);
-    if ((rc = mr_h5_pipeline_check(&l->pipeline, err)) < 0 || (rc = mr_h5_chunk_map(&s->f, d, &map, &count, err)) < 0)
-        return rc;
-    for (uint64_t i = 0; i < count && rc == 0; i++) {
-        if (map[i].addr == MR_H5_UNDEF)
-            continue;
-        map[i].addr += s->f.base; /* from here on addresses are offsets in the file */
-        rc = mr_h5_pipeline_plausible(&l->pipeline, map[i].bytes, d->chunk_bytes, err);
-    }
-    l->mode = choose_mode(d, map, count);
-    if (l->mode == MR_H5_DIRECT) {
-        l->pipeline.n = 0;
-    } else {
-        l->chunk_axes = d->n;
-        memcpy(l->chunk, d->chunk, sizeof l->chunk);
-    }
-    if (l->mode == MR_H5_MAP && d->dim[0] > AUX_LIMIT)
-        rc = mr_error_plain(err, MR_E_LIMIT, "%llu samples in chunks of this shape (limit %u)",
-                            (unsigned long long)d->dim[0], AUX_LIMIT);
-    uint64_t bands = d->dim[0] / d->chunk[0] + (d->dim[0] % d->chunk[0] != 0), per_sample = bands ? count / bands : 0;
-    for (uint64_t i = 0; i < d->dim[0] && rc >= 0; i++) {
-        struct mr_sample_ref ref = {.aux = l->mode == MR_H5_MAP ? (uint32_t)i
-                                                                : 0}; /* samples without bytes have no chunks */
-        if (count)
-            ref = chunk_ref(d, l->mode, map, per_sample, sample_bytes, i);
-        ref.label = label_of(s, i);
-        rc = s->fn(s->user, &ref, NULL, err);
-    }
-    if (rc >= 0)
-        rc = mr_h5_layout_make(l, map, l->mode == MR_H5_MAP ? count : 0, layout, err);
-    free(map);
-    return rc;
-}
-
-static int emit_samples(struct h5_scan *s, struct mr_layout *layout, struct mr_error *err)
-{
-    const struct mr_h5_dataset *d = &s->data;
-    struct mr_h5_layout l = {
-        .mode = MR_H5_DIRECT,
-        .desc = {.dtype = d->dtype, .flags = MR_ARRAY_ROWS | (d->swap ? MR_ARRAY_SWAP : 0), .rows = d->dim[0]}};
-    uint64_t bytes = 0, limit = MR_MAX(s->f.size, 4096) * MR_LIMIT_UNPACK_RATIO;
-    l.desc.dims.n = d->n - 1;
-    memcpy(l.desc.dims.dim, d->dim + 1, (d->n - 1) * sizeof(d->dim[0]));
-    memcpy(l.fill, d->fill, sizeof l.fill);
-    if (!mr_array_bytes(&l.desc.dims, d->dtype, &bytes) || bytes > MR_LIMIT_SAMPLE_BYTES)
-        return mr_error_plain(err, MR_E_LIMIT, "samples of '%s' exceed the limit of %llu bytes", d->path,
-                              (unsigned long long)MR_LIMIT_SAMPLE_BYTES);
-    if (d->dim[0] > limit / MR_MAX(bytes, 1))
-        return mr_error_plain(err, MR_E_LIMIT, "'%s' claims %llu samples of %llu bytes in a file of %llu", d->path,
-                              (unsigned long long)d->dim[0], (unsigned long long)bytes, (unsigned long long)s->f.size);
-    if (d->storage == MR_H5_CHUNKED)
-        return emit_chunked(s, bytes, &l, layout, err);
-    int rc = emit_contiguous(s, bytes, err);
-    return rc < 0 ? rc : mr_h5_layout_make(&l, NULL, 0, layout, err);
-}
-
-static int hdf5_scan(struct mr_store *store, const char *path, mr_scan_fn *fn, void *user, struct mr_layout *layout,
-                     struct mr_error *err)
-{
-    struct h5_scan s = {.fn = fn, .user = user, .rank = RANK_OTHER, .why_rank = RANK_OTHER};
-    struct mr_object *o;
-    int rc = mr_object_open(store, path, MR_OBJ_READ, &o, err);
-    if (rc < 0)
-        return rc;
-    if ((rc = mr_h5_open(o, &s.f, err)) == 0 && (rc = mr_h5_walk(&s.f, consider, &s, err)) == 0) {
-        bool preferred_unreadable = s.why.code && s.why_rank < s.rank;
-        if ((!s.has_data && s.why.code) || preferred_unreadable) {
-            if (err)
-                *err = s.why;
-            rc = s.why.code;
-        } else if (!s.has_data) {
-            rc = mr_error_plain(err, MR_E_FORMAT, "the file has no dataset with at least one axis");
-        }
-    }
-    if (rc == 0 && (rc = read_labels(&s, err)) == 0)
-        rc = emit_samples(&s, layout, err);
-    if (rc == 0)
-        mr_log(MR_LOG_INFO, "'%s': %llu samples from dataset '%s', labels from %s%s%s", path,
-               (unsigned long long)s.data.dim[0], s.data.path, s.label ? "'" : "nowhere", s.label ? s.labels.path : "",
-               s.label ? "'" : "");
-    else
-        mr_error_context(err, "in '%s'", path);
-    free(s.label);
-    (void)mr_object_close(o, NULL); /* nothing was written */
-    return rc;
 }
 
 /* ---- reading ---- */
@@ -589,6 +268,18 @@ static int hdf5_decode(struct mr_decoder *d, const struct mr_layout *layout, con
     return mr_array_deliver(p, l.sample_bytes, out, err);
 }
 
+static const struct mr_field_ops field_ops = {
+    .size = sizeof(struct mr_field_ops),
+    .scan = mr_h5_scan_fields,
+    .by_field = true,
+    .writer_open = mr_h5_fields_open,
+    .begin = mr_h5_fields_begin,
+    .data = mr_h5_fields_data,
+    .end = mr_h5_fields_end,
+    .writer_close = mr_h5_fields_close,
+    .writer_abort = mr_h5_fields_abort,
+};
+
 const struct mr_format_ops mr_format_hdf5 = {
     .abi = MR_FORMAT_ABI,
     .size = sizeof(struct mr_format_ops),
@@ -610,9 +301,10 @@ const struct mr_format_ops mr_format_hdf5 = {
     .part_bytes = mr_h5_part_bytes,
     .part_open = mr_h5_part_open,
     .side_suffixes = "",
-    .scan = hdf5_scan,
+    .scan = mr_h5_scan,
     .cost = hdf5_cost,
     .unpack = mr_format_no_unpack,
     .plan = hdf5_plan,
     .decode = hdf5_decode,
+    .fields = &field_ops,
 };

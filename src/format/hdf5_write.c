@@ -2,9 +2,9 @@
  *      0  superblock                  96 bytes
  *     96  root group's object header  40
  *    136  its B-tree node            544
- *    680  its local heap              32 + 24 of names
- *    736  its symbol table node      328
- *   1064  dataset headers
+ *    680  its local heap              32 + 8 + names, each from a multiple of 8 on
+ *  then  its symbol table node         8 + 40 for each of 2 * K entries
+ *  then  dataset headers
  * Names are in alphabetical order, as the symbol table demands. */
 #include "format/hdf5_write.h"
 #include "format/hdf5_filter.h"
@@ -18,11 +18,10 @@
 #define AT_TREE 136u
 #define AT_HEAP 680u
 #define AT_NAMES 712u
-#define AT_SYMBOLS 736u
-#define AT_DATASETS 1064u
 #define GROUP_LEAF_K 4u
 #define GROUP_K 16u
-#define CHUNK_K 32u /* what readers assume for superblock 0 */
+#define HEADER_MAX 512u /* a dataset's */
+#define CHUNK_K 32u     /* what readers assume for superblock 0 */
 
 /* Appends one header message, padded to 8; returns the position after it. */
 static uint8_t *message(uint8_t *p, unsigned type, unsigned flags, const uint8_t *body, size_t len)
@@ -141,13 +140,13 @@ static uint8_t *dataset_header(uint8_t *p, const struct mr_h5_dataset *d)
     return p;
 }
 
-static void superblock(uint8_t *b, uint64_t file_bytes)
+static void superblock(uint8_t *b, unsigned leaf_k, uint64_t file_bytes)
 {
     static const uint8_t magic[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
     memcpy(b, magic, sizeof magic);
     b[13] = 8;
     b[14] = 8;
-    mr_store_le16(b + 16, GROUP_LEAF_K);
+    mr_store_le16(b + 16, (uint16_t)leaf_k);
     mr_store_le16(b + 18, GROUP_K);
     mr_store_le64(b + 32, MR_H5_UNDEF);
     mr_store_le64(b + 40, file_bytes);
@@ -158,51 +157,77 @@ static void superblock(uint8_t *b, uint64_t file_bytes)
     mr_store_le64(b + 88, AT_HEAP);
 }
 
-void mr_h5_metadata(const struct mr_h5_dataset *records, const struct mr_h5_dataset *labels, uint64_t file_bytes,
-                    uint8_t out[MR_H5_META_BYTES])
+static size_t name_bytes(const char *name)
 {
-    memset(out, 0, MR_H5_META_BYTES);
-    superblock(out, file_bytes);
+    return MR_ALIGN_UP(strlen(name) + 1, (size_t)8);
+}
+
+static unsigned leaf_k(unsigned n)
+{
+    return MR_MAX(GROUP_LEAF_K, (n + 1) / 2);
+}
+
+/* What parts take that depend on the datasets' names and number. */
+static size_t heap_bytes(const struct mr_h5_member *m, unsigned n)
+{
+    size_t bytes = 8;
+    for (unsigned i = 0; i < n; i++)
+        bytes += name_bytes(m[i].name);
+    return bytes;
+}
+
+uint64_t mr_h5_metadata_bytes(const struct mr_h5_member *m, unsigned n)
+{
+    uint64_t bytes = AT_NAMES + heap_bytes(m, n) + 8 + 80ull * leaf_k(n) + (uint64_t)n * HEADER_MAX;
+    return MR_ALIGN_UP(bytes, (uint64_t)MR_H5_META_BYTES);
+}
+
+static void group(uint8_t *out, size_t heap, uint64_t last_name)
+{
+    uint8_t table[16], *tree = out + AT_TREE;
     out[AT_ROOT] = 1;
     out[AT_ROOT + 2] = 1;
     mr_store_le32(out + AT_ROOT + 4, 1);
     mr_store_le32(out + AT_ROOT + 8, 24);
-    uint8_t table[16];
     mr_store_le64(table, AT_TREE);
     mr_store_le64(table + 8, AT_HEAP);
     message(out + AT_ROOT + 16, MR_H5_SYMBOL_TABLE, 0, table, sizeof table);
-
-    uint8_t *tree = out + AT_TREE, *heap = out + AT_HEAP, *symbols = out + AT_SYMBOLS;
     memcpy(tree, "TREE", 4);
     mr_store_le16(tree + 6, 1);
     mr_store_le64(tree + 8, MR_H5_UNDEF);
     mr_store_le64(tree + 16, MR_H5_UNDEF);
-    mr_store_le64(tree + 32, AT_SYMBOLS);
-    mr_store_le64(tree + 40, 16); /* the last name, "records" */
+    mr_store_le64(tree + 32, AT_NAMES + heap);
+    mr_store_le64(tree + 40, last_name);
+    memcpy(out + AT_HEAP, "HEAP", 4);
+    mr_store_le64(out + AT_HEAP + 8, heap);
+    mr_store_le64(out + AT_HEAP + 16, 1); /* no free block */
+    mr_store_le64(out + AT_HEAP + 24, AT_NAMES);
+}
 
-    memcpy(heap, "HEAP", 4);
-    mr_store_le64(heap + 8, AT_SYMBOLS - AT_NAMES);
-    mr_store_le64(heap + 16, 1); /* no free block */
-    mr_store_le64(heap + 24, AT_NAMES);
-    memcpy(out + AT_NAMES + 8, "labels", 6);
-    memcpy(out + AT_NAMES + 16, "records", 7);
-
-    const struct mr_h5_dataset *const list[2] = {labels, records};
-    uint8_t *p = out + AT_DATASETS, *entry = symbols + 8;
-    unsigned n = 0;
-    for (unsigned i = 0; i < 2; i++) {
-        if (!list[i])
-            continue;
-        mr_store_le64(entry, i ? 16 : 8);
-        mr_store_le64(entry + 8, (uint64_t)(p - out));
-        p = dataset_header(p, list[i]);
-        entry += 40;
-        n++;
+void mr_h5_metadata(const struct mr_h5_member *m, unsigned n, uint64_t file_bytes, uint8_t *out, size_t bytes)
+{
+    size_t heap = heap_bytes(m, n), name = 8, last = 0;
+    memset(out, 0, bytes);
+    superblock(out, leaf_k(n), file_bytes);
+    uint8_t *symbols = out + AT_NAMES + heap, *entry = symbols + 8, *p = entry + 80ull * leaf_k(n);
+    unsigned present = 0;
+    for (unsigned i = 0; i < n; i++) {
+        memcpy(out + AT_NAMES + name, m[i].name, strlen(m[i].name));
+        if (m[i].dataset) {
+            mr_store_le64(entry, name);
+            mr_store_le64(entry + 8, (uint64_t)(p - out));
+            p = dataset_header(p, m[i].dataset);
+            entry += 40;
+            last = name;
+            present++;
+        }
+        name += name_bytes(m[i].name);
     }
-    assert(p <= out + MR_H5_META_BYTES);
+    assert(p <= out + bytes);
+    group(out, heap, last);
     memcpy(symbols, "SNOD", 4);
     symbols[4] = 1;
-    mr_store_le16(symbols + 6, (uint16_t)n);
+    mr_store_le16(symbols + 6, (uint16_t)present);
 }
 
 /* ---- chunk B-tree ---- */

@@ -28,6 +28,7 @@ struct h5_writer {
     bool streamed;
     uint64_t rows, first; /* of the whole file; number of our first sample in it */
     bool part;            /* others write the rest */
+    bool follows;         /* the output stands where its data begin: it is a field */
     /* chunked */
     unsigned axis;                           /* the banded one */
     uint64_t row_bytes;                      /* of one index of that axis */
@@ -121,8 +122,8 @@ static int start_file(struct h5_writer *w, struct mr_error *err)
     d->dim[0] = w->rows;
     for (unsigned i = 1; i < d->n; i++)
         d->dim[i] = w->a.info.dims.dim[i - 1];
-    d->addr = MR_H5_META_BYTES;
-    int rc = w->first ? 0 : mr_array_output_zeros(&w->a.out, MR_H5_META_BYTES, err);
+    int rc = w->first || w->follows ? 0 : mr_array_output_zeros(&w->a.out, MR_H5_META_BYTES, err);
+    d->addr = w->follows ? mr_array_output_pos(&w->a.out) : MR_H5_META_BYTES;
     d->storage = w->level || w->chunk_dims.n ? MR_H5_CHUNKED : MR_H5_CONTIGUOUS;
     if (w->level) {
         d->filters = 1;
@@ -361,7 +362,7 @@ int mr_h5_sample_end(struct mr_writer *base, struct mr_sample_ref *ref, struct m
     return 0;
 }
 
-static void h5_writer_free(struct h5_writer *w)
+static void h5_writer_done(struct h5_writer *w)
 {
     libdeflate_free_compressor(w->deflater);
     free(w->band);
@@ -369,6 +370,11 @@ static void h5_writer_free(struct h5_writer *w)
     free(w->packed);
     free(w->map);
     mr_array_writer_done(&w->a);
+}
+
+static void h5_writer_free(struct h5_writer *w)
+{
+    h5_writer_done(w);
     free(w);
 }
 
@@ -392,6 +398,13 @@ static void labels_to_le(struct h5_writer *w)
         mr_store_le64(&w->a.labels[i], (uint64_t)w->a.labels[i]);
 }
 
+static void members(const struct h5_writer *w, const struct mr_h5_dataset *labels, uint64_t size,
+                    uint8_t meta[MR_H5_META_BYTES])
+{
+    const struct mr_h5_member m[2] = {{"labels", w->a.any_label ? labels : NULL}, {"records", &w->d}};
+    mr_h5_metadata(m, 2, size, meta, MR_H5_META_BYTES);
+}
+
 /* A part: its labels go to their place behind all records; the first one has the metadata, the last one sets the size.
  */
 static int finish_part(struct h5_writer *w, uint64_t *file_bytes, struct mr_error *err)
@@ -410,7 +423,7 @@ static int finish_part(struct h5_writer *w, uint64_t *file_bytes, struct mr_erro
     labels_to_le(w);
     if (rc >= 0 && w->a.any_label)
         rc = mr_object_write(o->object, w->a.labels, 8 * w->a.samples, labels.addr + 8 * w->first, err);
-    mr_h5_metadata(&w->d, w->a.any_label ? &labels : NULL, size, meta);
+    members(w, &labels, size, meta);
     if (rc >= 0 && !w->first)
         rc = mr_array_output_patch(o, 0, meta, sizeof meta, err);
     *file_bytes = last == w->rows ? size : w->a.any_label ? labels.addr + 8 * last : end;
@@ -436,7 +449,7 @@ static int finish_file(struct h5_writer *w, uint64_t *file_bytes, struct mr_erro
     size = mr_array_output_pos(o);
     if (rc < 0)
         return rc;
-    mr_h5_metadata(&w->d, w->a.any_label ? &labels : NULL, size, meta);
+    members(w, &labels, size, meta);
     rc = mr_array_output_patch(o, 0, meta, sizeof meta, err);
     *file_bytes = size;
     return rc;
@@ -470,4 +483,199 @@ void mr_h5_writer_abort(struct mr_writer *base)
 {
     if (base)
         h5_writer_free((struct h5_writer *)base);
+}
+
+/* ---- several datasets ----
+ *
+ * One writer per field; the output goes from each to the next, as fields come one behind the other. */
+
+#define FIELD_ALIGN 64u
+
+struct h5_fields_writer {
+    struct mr_writer base;
+    unsigned n, now; /* fields; the one that is being written */
+    uint64_t samples, meta_bytes;
+    struct mr_field *field; /* names are borrowed until the writer is closed */
+    struct h5_writer *w;    /* of each field; a label's has the dataset alone */
+    struct mr_h5_member *member;
+    unsigned *of; /* field of each member */
+};
+
+static void fields_free(struct h5_fields_writer *x)
+{
+    for (unsigned i = 0; x->w && i < x->n; i++)
+        h5_writer_done(&x->w[i]);
+    free(x->w);
+    free(x->field);
+    free(x->member);
+    free(x->of);
+    free(x);
+}
+
+void mr_h5_fields_abort(struct mr_writer *base)
+{
+    if (base)
+        fields_free((struct h5_fields_writer *)base);
+}
+
+/* Members in the order of their names. */
+static void sort_members(struct h5_fields_writer *x)
+{
+    for (unsigned i = 0; i < x->n; i++) {
+        unsigned at = i;
+        for (; at > 0 && strcmp(x->member[at - 1].name, x->field[i].name) > 0; at--) {
+            x->member[at] = x->member[at - 1];
+            x->of[at] = x->of[at - 1];
+        }
+        x->member[at] = (struct mr_h5_member){.name = x->field[i].name};
+        x->of[at] = i;
+    }
+}
+
+static int init_field(struct h5_fields_writer *x, unsigned i, const char *path, const struct mr_writer_spec *spec,
+                      struct mr_error *err)
+{
+    struct h5_writer *w = &x->w[i];
+    w->a.base.ops = &mr_format_hdf5;
+    w->a.samples = w->rows = spec->samples;
+    w->a.path = strdup(path);
+    w->a.labels = i ? NULL : malloc(MR_MAX(spec->samples, 1u) * sizeof(*w->a.labels));
+    w->chunk_dims = spec->chunk_dims;
+    w->level = spec->compression == MR_COMP_NONE ? 0 : mr_array_deflate_level(spec->compression_level);
+    w->follows = true;
+    bool there = w->a.path && (i || w->a.labels);
+    return there ? 0 : mr_error_set(err, -ENOMEM, "cannot write '%s'", path);
+}
+
+int mr_h5_fields_open(struct mr_store *s, const char *path, const struct mr_writer_spec *spec,
+                      const struct mr_field *fields, unsigned n, struct mr_writer **out, struct mr_error *err)
+{
+    struct h5_fields_writer *x = calloc(1, sizeof(*x));
+    if (!x)
+        return mr_error_set(err, -ENOMEM, "cannot write '%s'", path);
+    x->base.ops = &mr_format_hdf5;
+    x->n = n;
+    x->samples = spec->samples;
+    x->w = calloc(n, sizeof(*x->w));
+    x->field = calloc(n, sizeof(*x->field));
+    x->member = calloc(n, sizeof(*x->member));
+    x->of = calloc(n, sizeof(*x->of));
+    int rc = x->w && x->field && x->member && x->of ? 0 : mr_error_set(err, -ENOMEM, "cannot write '%s'", path);
+    for (unsigned i = 0; i < n && rc == 0; i++) {
+        x->field[i] = fields[i];
+        rc = init_field(x, i, path, spec, err);
+    }
+    if (rc == 0) {
+        sort_members(x);
+        x->meta_bytes = mr_h5_metadata_bytes(x->member, n);
+        rc = mr_array_output_open(&x->w[0].a.out, s, path, err);
+    }
+    if (rc == 0)
+        rc = mr_array_output_zeros(&x->w[0].a.out, x->meta_bytes, err);
+    if (rc < 0)
+        fields_free(x);
+    else
+        *out = &x->base;
+    return rc;
+}
+
+/* Completes the dataset that was written last: what follows its data in the file. */
+static int end_dataset(struct h5_writer *w, struct mr_error *err)
+{
+    int rc = mr_array_writer_complete(&w->a, err);
+    struct mr_array_output *o = &w->a.out;
+    uint64_t end = mr_array_output_pos(o);
+    w->d.bytes = end - w->d.addr;
+    if (rc == 0)
+        rc = mr_array_output_zeros(o, MR_ALIGN_UP(end, FIELD_ALIGN) - end, err);
+    if (rc == 0 && w->d.storage == MR_H5_CHUNKED)
+        rc = mr_h5_write_btree(o, &w->d, w->map, w->chunks, &w->d.addr, err);
+    end = mr_array_output_pos(o);
+    return rc ? rc : mr_array_output_zeros(o, MR_ALIGN_UP(end, FIELD_ALIGN) - end, err);
+}
+
+/* The next field has the output. */
+static int move_to(struct h5_fields_writer *x, unsigned field, struct mr_error *err)
+{
+    int rc = end_dataset(&x->w[x->now], err);
+    if (rc < 0)
+        return rc;
+    x->w[field].a.out = x->w[x->now].a.out;
+    x->w[x->now].a.out = (struct mr_array_output){0};
+    x->now = field;
+    return 0;
+}
+
+int mr_h5_fields_begin(struct mr_writer *base, unsigned field, const struct mr_sample_info *info, struct mr_error *err)
+{
+    struct h5_fields_writer *x = (struct h5_fields_writer *)base;
+    int rc = field == x->now ? 0 : move_to(x, field, err);
+    return rc < 0 ? rc : mr_h5_sample_begin(&x->w[field].a.base, info, err);
+}
+
+int mr_h5_fields_data(struct mr_writer *base, const void *data, size_t len, struct mr_error *err)
+{
+    struct h5_fields_writer *x = (struct h5_fields_writer *)base;
+    return mr_h5_sample_data(&x->w[x->now].a.base, data, len, err);
+}
+
+int mr_h5_fields_end(struct mr_writer *base, unsigned field, struct mr_sample_ref *ref, struct mr_error *err)
+{
+    struct h5_fields_writer *x = (struct h5_fields_writer *)base;
+    return mr_h5_sample_end(&x->w[field].a.base, ref, err);
+}
+
+/* The labels of field 0 as a dataset of int64. */
+static int put_label_set(struct h5_fields_writer *x, unsigned i, struct mr_error *err)
+{
+    struct mr_array_output *o = &x->w[x->now].a.out;
+    struct h5_writer *first = &x->w[0];
+    x->w[i].d = (struct mr_h5_dataset){.dtype = MR_I64,
+                                       .n = 1,
+                                       .dim = {x->samples},
+                                       .storage = MR_H5_CONTIGUOUS,
+                                       .addr = mr_array_output_pos(o),
+                                       .bytes = 8 * x->samples};
+    labels_to_le(first);
+    return mr_array_output_add(o, first->a.labels, 8 * x->samples, err);
+}
+
+static int finish_fields(struct h5_fields_writer *x, uint64_t *file_bytes, struct mr_error *err)
+{
+    struct mr_array_output *o = &x->w[x->now].a.out;
+    uint8_t *meta = malloc(x->meta_bytes);
+    int rc = meta ? end_dataset(&x->w[x->now], err) : mr_error_set(err, -ENOMEM, "cannot write the metadata");
+    for (unsigned i = 0; i < x->n && rc == 0; i++)
+        if (x->field[i].storage == MR_FIELD_LABEL)
+            rc = put_label_set(x, i, err);
+    for (unsigned i = 0; i < x->n; i++)
+        x->member[i].dataset = &x->w[x->of[i]].d;
+    *file_bytes = mr_array_output_pos(o);
+    if (rc == 0) {
+        mr_h5_metadata(x->member, x->n, *file_bytes, meta, x->meta_bytes);
+        rc = mr_array_output_patch(o, 0, meta, x->meta_bytes, err);
+    }
+    free(meta);
+    return rc;
+}
+
+int mr_h5_fields_close(struct mr_writer *base, struct mr_layout *layouts, uint64_t *file_bytes, struct mr_error *err)
+{
+    struct h5_fields_writer *x = (struct h5_fields_writer *)base;
+    uint64_t size = 0;
+    int rc = finish_fields(x, &size, err);
+    memset(layouts, 0, x->n * sizeof(*layouts));
+    for (unsigned i = 0; i < x->n && rc == 0; i++)
+        if (x->field[i].storage != MR_FIELD_LABEL)
+            rc = make_layout(&x->w[i], &layouts[i], err);
+    if (rc == 0)
+        rc = mr_array_output_close(&x->w[x->now].a.out, err);
+    for (unsigned i = 0; i < x->n && rc < 0; i++) {
+        free(layouts[i].data);
+        layouts[i] = (struct mr_layout){0};
+    }
+    if (rc == 0)
+        *file_bytes = size;
+    fields_free(x);
+    return rc;
 }

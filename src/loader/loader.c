@@ -32,7 +32,8 @@ static int open_plan(struct mr_loader *l, struct mr_error *err)
 static void choose_queue(struct mr_loader *l)
 {
     l->queue_depth = l->p.queue_depth ? l->p.queue_depth : 32;
-    l->queued = l->read_ahead && !l->tiered && !(l->p.flags & MR_LOADER_IN_MEMORY) &&
+    bool fields = l->p.n_fields && !(l->p.flags & MR_LOADER_RAW); /* are read with direct calls */
+    l->queued = l->read_ahead && !l->tiered && !fields && !(l->p.flags & MR_LOADER_IN_MEMORY) &&
                 (l->p.io == MR_LOADER_IO_AUTO ? (l->p.flags & MR_LOADER_DIRECT) != 0 : l->p.io == MR_LOADER_IO_QUEUE);
 }
 
@@ -69,6 +70,9 @@ static int open_threads(struct mr_loader *l, struct mr_error *err)
     for (unsigned i = 0; i < l->n_threads; i++) {
         struct engine_thread *t = &l->threads[i];
         t->loader = l;
+        t->field = calloc(l->n_fields + 1, sizeof(*t->field));
+        if (!t->field)
+            return mr_error_set(err, -ENOMEM, "cannot make %u threads", l->n_threads);
         int rc = mr_dataset_reader_create(l->dataset, &t->reader, err);
         if (rc)
             return rc;
@@ -98,6 +102,8 @@ static int open_parts(struct mr_loader *l, struct mr_error *err)
     int rc = mr_loader_open_store(l, err);
     if (!rc)
         rc = mr_dataset_open_in(l->dataset_path, l->store, &l->dataset, err);
+    if (!rc && l->p.n_fields)
+        rc = mr_loader_select_fields(l, err);
     if (rc)
         return rc;
     mr_dataset_get_info(l->dataset, &l->info);
@@ -191,11 +197,14 @@ void mr_loader_close(struct mr_loader *l)
         mr_dataset_reader_free(l->threads[i].reader);
         mr_preprocess_free(l->threads[i].preprocess);
         mr_decoder_free(l->threads[i].pictures);
+        free(l->threads[i].field);
     }
     mr_loader_close_tier(l, read_all);
     mr_loader_free_slots(l);
     mr_loader_forget_lists(l);
     free(l->threads);
+    free(l->field);
+    free(l->field_name);
     mr_order_free(l->order);
     mr_dataset_close(l->dataset);
     if (l->owns_store)
@@ -279,6 +288,8 @@ static int prepare_slot(struct mr_loader *l, uint64_t batch)
                                  .bytes = s->bytes,
                                  .stored = s->stored};
     memset(s->stored, 0, s->n * sizeof(*s->stored));
+    if (l->n_fields)
+        mr_loader_prepare_fields(l, s);
     atomic_store(&s->slab_used, 0);
     atomic_store(&s->read_bytes, 0);
     atomic_store(&s->failed, 0);
@@ -381,9 +392,28 @@ int mr_loader_start_epoch(struct mr_loader *l, uint64_t epoch, struct mr_error *
     return 0;
 }
 
+/* K2: rows that differ are joined when all are there. */
+static void join_rows(struct mr_loader *l, struct slot *s)
+{
+    if (atomic_fetch_sub(&s->to_join, 1) != 1 || atomic_load(&s->failed) || mr_loader_ended(l))
+        return;
+    int rc = mr_loader_join_fields(l, s);
+    if (!rc)
+        return;
+    pthread_mutex_lock(&l->lock);
+    if (rc == -ENOMEM)
+        mr_error_set(&s->error, rc, "no memory to join the rows of a batch");
+    else
+        mr_error_plain(&s->error, rc, "values of differing numbers of axes cannot be padded to one array");
+    atomic_store(&s->failed, rc);
+    pthread_mutex_unlock(&l->lock);
+}
+
 void mr_loader_row_done(struct mr_loader *l, struct slot *s, uint64_t batch)
 {
     (void)batch;
+    if (l->n_fields)
+        join_rows(l, s);
     uint64_t epoch = 0, index = 0;
     uint32_t rows = 0;
     bool tells = l->tells_steps && !mr_loader_ended(l);
@@ -533,7 +563,10 @@ static int deliver(struct mr_loader *l, struct slot *s, struct mr_batch **out)
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < s->batch.n; i++)
         bytes += s->bytes[i];
-    describe(l, s);
+    if (l->n_fields)
+        mr_loader_describe_fields(l, s);
+    else
+        describe(l, s);
     l->delivered++;
     l->here_rows = 0;
     l->batches++;

@@ -31,7 +31,7 @@ static int verify_content(const struct mr_loader *l, uint64_t id, const struct m
 }
 
 /* Preprocessing and the caller's transform follow each other: together they are one span. */
-static void note_transform(struct engine_thread *t, uint64_t start, uint64_t end)
+void mr_loader_note_transform(struct engine_thread *t, uint64_t start, uint64_t end)
 {
     atomic_fetch_add(&t->transform_ns, end - start);
     if (!t->row.transform_ns)
@@ -90,7 +90,7 @@ int mr_loader_finish_row(struct engine_thread *t, struct slot *s, uint32_t row, 
     if (l->p.transform) {
         uint64_t start = mr_now_ns();
         bytes = l->p.transform(l->p.transform_user, s->batch.epoch, id, at, cap, sample->bytes);
-        note_transform(t, start, mr_now_ns());
+        mr_loader_note_transform(t, start, mr_now_ns());
         if (bytes < 0)
             return mr_error_plain(err, (int)bytes, "the transform refused sample %llu", (unsigned long long)id);
     }
@@ -160,7 +160,7 @@ int mr_loader_preprocess_row(struct engine_thread *t, struct slot *s, uint32_t r
     if (!at)
         return mr_loader_no_row(l, id, need, err);
     rc = mr_preprocess_run_part(t->preprocess, s->batch.epoch, id, sample, part, at, need, &made.bytes, err);
-    note_transform(t, start, mr_now_ns());
+    mr_loader_note_transform(t, start, mr_now_ns());
     made.data = at;
     if (rc < 0)
         return name_file(l, id, rc, err);
@@ -188,7 +188,8 @@ static int read_into_row(struct engine_thread *t, struct slot *s, uint32_t row, 
         int rc = mr_manifest_locate(mr_dataset_manifest(l->dataset), id, &pos, err);
         if (rc < 0)
             return rc;
-        need = pos.ref.raw.length + l->row_extra;
+        need = mr_dataset_selected(l->dataset, NULL) ? mr_dataset_stored_bytes(l->dataset, id) : pos.ref.raw.length;
+        need += l->row_extra;
     }
     for (int attempt = 0;; attempt++) {
         *at = mr_loader_row(l, s, row, need, 0);
@@ -215,7 +216,9 @@ void mr_loader_read_row(struct engine_thread *t, uint64_t batch, uint32_t row, u
     t->row.transform_ns = t->row.transformed_ns = 0;
     if (t->tier)
         mr_loader_tier_at(t, id);
-    if (t->preprocess && (rc = mr_loader_leave_row(t, s, row, id, &err))) {
+    if (t->loader->n_fields) {
+        rc = mr_loader_read_fields(t, s, row, id, &err);
+    } else if (t->preprocess && (rc = mr_loader_leave_row(t, s, row, id, &err))) {
         rc = rc > 0 ? 0 : rc;
     } else if (t->preprocess) {
         struct part_of of = {.thread = t, .epoch = s->batch.epoch, .id = id};

@@ -7,6 +7,7 @@
 #include "dataset/dataset_parts.h"
 #include "dataset/gen_spec.h"
 #include "event/emit.h"
+#include "loader/loader_fields.h"
 #include "loader/preprocess_part.h"
 #include "tier/segment.h"
 
@@ -35,17 +36,20 @@ struct slot {
     const void **rows;
     uint64_t *ids, *bytes;
     int64_t *labels;
-    struct mr_shape *shapes; /* of rows that are not like the others */
-    uint8_t *has_shape;      /* which those are */
-    uint8_t *bad;            /* rows to leave out (MR_LOADER_SKIP_BAD) */
-    uint64_t *stored;        /* bytes of rows that were left as stored, 0: others */
-    void **overflow;         /* rows that did not fit the slab, freed on reuse */
-    _Atomic int failed;      /* first error's code */
-    struct mr_error error;   /* under loader.lock */
+    struct mr_shape *shapes;  /* of rows that are not like the others */
+    uint8_t *has_shape;       /* which those are */
+    uint8_t *bad;             /* rows to leave out (MR_LOADER_SKIP_BAD) */
+    uint64_t *stored;         /* bytes of rows that were left as stored, 0: others */
+    void **overflow;          /* rows that did not fit the slab, freed on reuse */
+    struct field_slot *field; /* of each field, where there are several */
+    const struct mr_batch_field **field_out;
+    _Atomic int failed;    /* first error's code */
+    struct mr_error error; /* under loader.lock */
     /* Every thread changes these for every row, and reads those above: they have a cache line of their own. */
     _Alignas(CACHE_LINE) _Atomic uint32_t left; /* rows not complete yet */
     _Atomic uint64_t read_bytes;
     _Atomic uint32_t bad_rows;
+    _Atomic uint32_t to_join;  /* with fields: rows that are not there yet */
     _Atomic uint32_t odd_rows; /* rows with a shape of their own; changes only where samples differ */
 };
 
@@ -90,6 +94,7 @@ struct engine_thread {
     uint64_t ticket;                  /* of the row that it makes: the number of the tiers' delivery */
     enum mr_tier_from from;           /* where the last row's bytes came from */
     struct from_sums came[MR_TIER_FROMS];
+    struct field_sums *field; /* of each field */
     _Atomic uint64_t transform_ns, idle_ns, cpu_ns;
     _Atomic uint64_t idle_since;         /* when the wait for a slot that it is in began; 0: it is in none */
     _Atomic uint64_t read_ns, decode_ns; /* copies of the reader's sums, for other threads to look at */
@@ -140,14 +145,17 @@ struct mr_loader {
     struct mr_shape usual;   /* the first row's: most sets have one shape, which need not be written per row */
     _Atomic int usual_known; /* 0 no, 1 being written, 2 yes */
     bool read_ahead;
-    bool queued;          /* engine threads read through queues */
-    unsigned queue_depth; /* of all threads together */
-    bool packed;          /* rows of differing sizes one behind the other */
-    uint64_t row_bytes;   /* stride when not packed */
-    uint64_t row_room;    /* bytes offered to a sample whose size is not known beforehand */
-    unsigned row_extra;   /* bytes that a row needs beyond the sample: checksums kept with stored bytes */
-    unsigned row_align;   /* of the place of a row: a block when direct reads go there */
-    bool in_place;        /* samples stay where a direct read put them, at any alignment */
+    bool queued;                   /* engine threads read through queues */
+    unsigned queue_depth;          /* of all threads together */
+    bool packed;                   /* rows of differing sizes one behind the other */
+    uint64_t row_bytes;            /* stride when not packed */
+    uint64_t row_room;             /* bytes offered to a sample whose size is not known beforehand */
+    unsigned row_extra;            /* bytes that a row needs beyond the sample: checksums kept with stored bytes */
+    unsigned row_align;            /* of the place of a row: a block when direct reads go there */
+    struct loader_field *field;    /* n_fields 0: rows are the primary field, or stored bytes */
+    unsigned n_fields, main_field; /* the one that the batch's own rows are */
+    const char **field_name;
+    bool in_place; /* samples stay where a direct read put them, at any alignment */
     unsigned n_slots, n_threads;
     unsigned ring; /* slots in use, in turn: all, or those that were prepared */
     struct slot *slots;
@@ -287,6 +295,7 @@ struct part_of {
     struct engine_thread *thread;
     uint64_t epoch, id;
 };
+void mr_loader_note_transform(struct engine_thread *t, uint64_t start, uint64_t end);
 int mr_loader_choose_part(void *user, struct mr_part *part, struct mr_error *err);
 /* May only a part be decoded? Not where the content is compared. */
 static inline bool mr_loader_decodes_parts(const struct mr_loader *l)

@@ -97,7 +97,7 @@ static int alloc_slot(struct mr_loader *l, struct slot *s, uint8_t *slab, uint64
     s->stored = calloc(n, sizeof(*s->stored));
     bool there =
         s->rows && s->ids && s->bytes && s->labels && s->shapes && s->has_shape && s->overflow && s->bad && s->stored;
-    return there ? 0 : -ENOMEM;
+    return there ? mr_loader_alloc_fields(l, s) : -ENOMEM;
 }
 
 void mr_loader_forget_overflow(struct mr_loader *l, struct slot *s)
@@ -111,6 +111,7 @@ void mr_loader_forget_overflow(struct mr_loader *l, struct slot *s)
 static void free_slot(struct mr_loader *l, struct slot *s)
 {
     mr_loader_forget_overflow(l, s);
+    mr_loader_free_fields(l, s);
     free(s->rows);
     free(s->ids);
     free(s->bytes);
@@ -183,6 +184,8 @@ static int probe_decoded(struct mr_loader *l, uint64_t *bytes, struct mr_error *
 static int choose_rows(struct mr_loader *l, uint64_t *slab_bytes, struct mr_error *err)
 {
     struct mr_read_cost cost;
+    if (l->n_fields)
+        return mr_loader_place_fields(l, slab_bytes, err);
     int rc = mr_dataset_file_cost(l->dataset, 0, &cost, err);
     if (rc < 0)
         return rc;
@@ -340,7 +343,7 @@ int mr_loader_take(struct mr_loader *l, struct mr_batch *b, void *fresh, struct 
     if (l->is_perfect)
         return -EAGAIN;
     struct slot *s = MR_CONTAINER_OF(b, struct slot, batch);
-    if (!in_slab(s))
+    if (l->n_fields ? !mr_loader_fields_in_slab(l, s) : !in_slab(s))
         return -EAGAIN;
     if (fresh) {
         s->slab = fresh;
@@ -409,8 +412,10 @@ uint32_t mr_loader_leave_out_bad(struct mr_loader *l, struct slot *s)
     for (uint32_t i = 0; i < s->n; i++) {
         if (s->bad[i])
             continue;
-        if (kept != i)
+        if (kept != i) {
             move_row(l, s, i, kept);
+            mr_loader_move_fields(l, s, i, kept);
+        }
         kept++;
     }
     return kept;

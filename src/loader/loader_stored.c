@@ -77,7 +77,9 @@ int mr_loader_leave_stored(struct mr_loader *l, uint32_t rows, struct mr_error *
 {
     const struct mr_preprocess_params *p = &l->preprocess;
     const char *why = NULL;
-    if (l->queued)
+    if (l->n_fields)
+        why = "samples have several fields";
+    else if (l->queued)
         why = "samples are read through a queue";
     else if (!l->p.preprocess || !p->rgb || (!p->height && p->last_crop == MR_CROP_NONE))
         why = "samples are not pictures that are made equally large";

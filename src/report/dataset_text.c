@@ -40,6 +40,59 @@ static void print_dims(struct mr_strbuf *o, const struct mr_dataset_info *i)
     mr_strbuf_puts(o, i->n_dims ? "\n" : ", shapes differ or are known only from the files\n");
 }
 
+static void print_field(struct mr_strbuf *o, const struct mr_schema_field *x)
+{
+    char bytes[MR_HUMAN_LEN], name[4 * MR_FIELD_NAME_MAX];
+    const struct mr_field *f = &x->field;
+    struct mr_strbuf shape = {0};
+    for (unsigned d = 0; f->variable != MR_FIELD_ANY_SHAPE && d < f->dims.n; d++)
+        if ((int)d == f->variable)
+            mr_strbuf_printf(&shape, "%s?", d ? " x " : "");
+        else
+            mr_strbuf_printf(&shape, "%s%" PRIu64, d ? " x " : "", f->dims.dim[d]);
+    const char *text = f->variable == MR_FIELD_ANY_SHAPE ? "any shape" : f->dims.n ? shape.text : "one number";
+    mr_strbuf_printf(o, "  %-16s %-4s %-20s %-6s %-7s", mr_name_escape(f->name, name, sizeof name),
+                     mr_dtype_numpy(f->dtype), text, mr_field_role_name(f->role), mr_field_storage_name(f->storage));
+    if (f->storage == MR_FIELD_LABEL)
+        mr_strbuf_puts(o, "in the manifest\n");
+    else
+        mr_strbuf_printf(o, "%s\n", mr_human_bytes((double)x->sum_bytes, bytes));
+    mr_strbuf_done(&shape);
+}
+
+/* The schema, where the manifest has one. */
+static void print_fields(struct mr_strbuf *o, const struct mr_manifest *m)
+{
+    const struct mr_schema *s = mr_manifest_schema(m);
+    if (!s->stored)
+        return;
+    mr_strbuf_printf(o, "fields     %u\n", s->n);
+    for (unsigned i = 0; i < s->n; i++)
+        print_field(o, &s->field[i]);
+}
+
+static json_t *fields_json(const struct mr_manifest *m)
+{
+    const struct mr_schema *s = mr_manifest_schema(m);
+    json_t *list = json_array();
+    for (unsigned i = 0; i < s->n; i++) {
+        const struct mr_schema_field *x = &s->field[i];
+        const struct mr_field *f = &x->field;
+        json_t *dims = json_array();
+        for (unsigned d = 0; d < f->dims.n; d++)
+            json_array_append_new(dims, (int)d == f->variable ? json_null() : json_integer((json_int_t)f->dims.dim[d]));
+        json_array_append_new(list, json_pack("{s:o, s:s, s:o, s:s, s:s, s:I, s:I, s:I}", "name", mr_name_json(f->name),
+                                              "dtype", mr_dtype_numpy(f->dtype), "dims",
+                                              f->variable == MR_FIELD_ANY_SHAPE ? json_null() : dims, "role",
+                                              mr_field_role_name(f->role), "storage", mr_field_storage_name(f->storage),
+                                              "stored_bytes", (json_int_t)x->sum_bytes, "min_bytes",
+                                              (json_int_t)x->min_bytes, "max_bytes", (json_int_t)x->max_bytes));
+        if (f->variable == MR_FIELD_ANY_SHAPE)
+            json_decref(dims);
+    }
+    return list;
+}
+
 static void print_summary(struct mr_strbuf *o, const struct mr_dataset *ds, const struct mr_dataset_info *i,
                           const struct sizes *s, const struct mr_read_cost *cost)
 {
@@ -49,6 +102,7 @@ static void print_summary(struct mr_strbuf *o, const struct mr_dataset *ds, cons
                      i->generated ? "generated" : "scanned");
     mr_strbuf_printf(o, "format     %s\n", i->format);
     print_dims(o, i);
+    print_fields(o, m);
     mr_strbuf_printf(o, "samples    %s in %s %s", mr_human_count(i->samples, a), mr_human_count(i->files, b),
                      mr_plural(i->files, "file", "files"));
     if (i->samples_per_file)
@@ -90,6 +144,7 @@ static json_t *summary_json(const struct mr_dataset *ds, const struct mr_dataset
                      (json_int_t)mr_histogram_quantile(&s->h, 0.99), "sample_mean_bytes",
                      i->samples ? (double)i->sample_bytes / (double)i->samples : 0.0, "manifest_bytes",
                      (json_int_t)i->manifest_bytes, "content_seed", (json_int_t)i->seed));
+    json_object_set_new(j, "fields", fields_json(mr_dataset_manifest(ds)));
     if (cost)
         json_object_set_new(j, "read_cost",
                             json_pack("{s:f, s:b, s:s}", "bytes_per_payload_byte", cost->bytes_read_per_payload_byte,

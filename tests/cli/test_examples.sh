@@ -68,6 +68,7 @@ millrace -q gen "$data/img" --format jpeg --files 20 --size 8KB --labels 10 --ev
 millrace -q gen "$data/tfx" --format tfrecord --files 2 --samples-per-file 8 --size 4000 >/dev/null
 millrace -q gen "$data/shards" --format tar --files 2 --samples-per-file 8 --size 4000 >/dev/null
 mv "$data/shards/train"/* "$data/shards/" && rm -f "$data/shards/manifest.mrm"
+millrace -q gen "$data/climate" --format hdf5 --files 2 --samples-per-file 4 --fields data:f4:4x8x12,labels:i4:8x12:target >/dev/null
 mkdir -p "$data/imagenet"
 cp -r "$data/img/train" "$data/imagenet/train"
 rm -f "$data/imagenet/train/manifest.mrm"
@@ -95,7 +96,7 @@ adapted() { # the line with the test's folders and sizes
         -e 's/--files 10000/--files 20/; s/--samples-per-file 1251/--samples-per-file 16/; s/--size 115KB/--size 8KB/' \
         -e 's/--files 64 --size 4MiB --size-stdev 1MiB/--files 8 --size 40KiB --size-stdev 4KiB/' \
         -e 's/--budget (30|60)s/--budget 3s/; s/--map-by node//' -e "s/mpirun -n [0-9]+/mpirun $mpi_flags -n 2/" \
-        -e 's/(--out|report) results( |$)/\1 results-tour\2/; s/--eval-files 500/--eval-files 5/; s/--files 100 --size 10MB/--files 16 --size 100KB/; s/--labels 1000/--labels 10/' \
+        -e 's/(--out|report) results( |$)/\1 results-tour\2/; s/--eval-files 500/--eval-files 5/; s/--files 100 --size 10MB/--files 16 --size 100KB/; s/16x768x1152/16x8x12/; s/:768x1152/:8x12/; s/--labels 1000/--labels 10/' \
         -e "s/thesis-2/$large/" -e 's/--strict-trust//; s/(--find-max-accelerators)/\1 --max-ranks 2/; s/ \| man -l -//' <<<"$1"
 }
 mkdir -p tmp scratch lustre/me local/ssd nvme mnt fast

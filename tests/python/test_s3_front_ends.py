@@ -15,6 +15,8 @@ if "S3_TEST_CHILD" not in os.environ:  # a server first: the shell starts it, an
     script = f'. "{SERVER}"; start_server; make_bucket bucket; trap stop_server EXIT; S3_TEST_CHILD=1 "$@"'
     sys.exit(subprocess.call(["bash", "-c", script, "bash", sys.executable, *sys.argv]))
 
+import front_end  # noqa: E402,F401  (finds the built package, or skips)
+
 import numpy as np  # noqa: E402
 
 import millrace.numpy  # noqa: E402

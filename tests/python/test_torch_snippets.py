@@ -20,6 +20,7 @@ ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 ADAPT = [
     (r"/data/imagenet/(train|val)", lambda m: pictures()),
     (r"/data/set", lambda m: pictures()),
+    (r"/data/climate", lambda m: climate()),
     (r'"ckpt', lambda m: '"' + os.path.join(folder, "ckpt")),
     (r"/dev/shm/job", lambda m: os.path.join(folder, "tier")),
     (r'"checkpoint.pt"', lambda m: repr(os.path.join(folder, "checkpoint.pt"))),
@@ -46,6 +47,16 @@ def pictures():
     return _pictures[0]
 
 
+def climate():
+    """A set of two fields, as the page about fields has it."""
+    path = os.path.join(folder, "climate")
+    if not os.path.exists(path):
+        fields = "data:f4:4x8x12,labels:i4:8x12:target"
+        subprocess.run([MILLRACE, "-q", "gen", path, "--format", "hdf5", "--files", "2", "--samples-per-file", "8", "--fields", fields],
+                       check=True, stdout=subprocess.DEVNULL)
+    return path
+
+
 def training():
     """What pages about states presuppose: a small model, its optimiser, a loader of ours and a step."""
     from millrace.torch import DataLoader
@@ -63,11 +74,16 @@ def training():
             "state_dict": {"model": model.state_dict()}, "time": time}
 
 
+def segmentation():
+    """What the page about fields presupposes: a model and a loss of pixels."""
+    return {"model": torch.nn.Conv2d(4, 3, 1), "criterion": torch.nn.CrossEntropyLoss(ignore_index=-1)}
+
+
 def jax_training():
     return {"params": 0.0, "train_step": lambda params, batch: params + batch["data"].mean(), "save": lambda params, state: None}
 
 
-BEFORE = {"doc/guides/state.md": training, "README.md": training, "doc/guides/python.md": lambda: jax_training()}
+BEFORE = {"doc/guides/state.md": training, "README.md": training, "doc/guides/python.md": lambda: jax_training(), "doc/guides/fields.md": segmentation}
 
 
 def blocks():

@@ -29,30 +29,22 @@ static inline void remove_root(void)
         pclose(f);
 }
 
-/* With `chunk`: samples of chunk.dim[0] x 7 rows and as many columns as a chunk has, in chunks of that many rows. */
-static inline void make_chunked_set(const char *name, const char *format, int64_t files, int64_t per_file,
-                                    uint64_t size, uint64_t stdev, struct mr_dims chunk)
+static inline void default_spec(struct mr_arena *arena, struct mr_gen_spec *spec)
 {
-    struct mr_arena arena = {0};
     struct mr_error err;
-    struct mr_gen_spec spec;
+    assert_int_equal(mr_options_defaults(&mr_gen_spec_table, arena, spec, &err), 0);
+}
+
+/* Generates the set of this spec in root/name/train. */
+static inline void write_set(const char *name, const struct mr_gen_spec *spec)
+{
+    struct mr_error err;
     struct mr_gen_plan plan;
     struct mr_store *store;
     struct mr_gen *g;
     char folder[512];
     snprintf(folder, sizeof folder, "%s/%s/train", root, name);
-    assert_int_equal(mr_options_defaults(&mr_gen_spec_table, &arena, &spec, &err), 0);
-    spec.format = format;
-    spec.files = files;
-    spec.samples_per_file = per_file;
-    spec.size_bytes = MR_MAX(size, 1u);
-    spec.size_stdev_bytes = stdev;
-    spec.labels = 10;
-    if (chunk.n) {
-        spec.dims = (struct mr_dims){2, {chunk.dim[0] * 7, chunk.dim[1]}};
-        spec.chunk = chunk;
-    }
-    int rc = mr_gen_plan_resolve(&spec, "train", &plan, &err);
+    int rc = mr_gen_plan_resolve(spec, "train", &plan, &err);
     if (!rc)
         rc = mr_store_open("posix", &store, &err);
     if (rc)
@@ -69,6 +61,26 @@ static inline void make_chunked_set(const char *name, const char *format, int64_
         fail_msg("%s", err.message);
     mr_gen_close(g);
     mr_store_close(store);
+}
+
+/* With `chunk`: samples of chunk.dim[0] x 7 rows and as many columns as a chunk has, in chunks of that many rows. */
+static inline void make_chunked_set(const char *name, const char *format, int64_t files, int64_t per_file,
+                                    uint64_t size, uint64_t stdev, struct mr_dims chunk)
+{
+    struct mr_arena arena = {0};
+    struct mr_gen_spec spec;
+    default_spec(&arena, &spec);
+    spec.format = format;
+    spec.files = files;
+    spec.samples_per_file = per_file;
+    spec.size_bytes = MR_MAX(size, 1u);
+    spec.size_stdev_bytes = stdev;
+    spec.labels = 10;
+    if (chunk.n) {
+        spec.dims = (struct mr_dims){2, {chunk.dim[0] * 7, chunk.dim[1]}};
+        spec.chunk = chunk;
+    }
+    write_set(name, &spec);
     mr_arena_done(&arena);
 }
 

@@ -82,7 +82,8 @@ static void index_of_100000_chunks_is_read_in_one_pass(void **state)
     uint64_t nodes_at = mr_array_output_pos(&o), nodes_end, count = 0;
     assert_int_equal(mr_h5_write_btree(&o, &d, map, N, &d.addr, &err), 0);
     nodes_end = mr_array_output_pos(&o);
-    mr_h5_metadata(&d, NULL, nodes_end, meta);
+    const struct mr_h5_member members[2] = {{"labels", NULL}, {"records", &d}};
+    mr_h5_metadata(members, 2, nodes_end, meta, sizeof meta);
     assert_int_equal(mr_array_output_patch(&o, 0, meta, sizeof meta, &err), 0);
     assert_int_equal(mr_array_output_close(&o, &err), 0);
     struct mr_object *obj;
