@@ -75,8 +75,9 @@ def training():
 
 
 def segmentation():
-    """What the page about fields presupposes: a model and a loss of pixels."""
-    return {"model": torch.nn.Conv2d(4, 3, 1), "criterion": torch.nn.CrossEntropyLoss(ignore_index=-1)}
+    """What the page about fields presupposes: a model and a loss of pixels. Generated labels are arbitrary integers."""
+    loss = torch.nn.CrossEntropyLoss()
+    return {"model": torch.nn.Conv2d(4, 3, 1), "criterion": lambda scores, labels: loss(scores, labels.remainder(3))}
 
 
 def jax_training():
