@@ -64,7 +64,7 @@ unset AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY
 mkdir seen
 millrace -v gen s3://bucket/set --format npy --files 8 --size 4KB >seen/gen 2>&1 || fail gen
 # shellcheck disable=SC2086
-millrace -v run --data s3://bucket/set $work train.epochs=200 train.computation_time=0.01 --out seen/result >seen/run 2>&1 &
+millrace -v run --data s3://bucket/set $work train.epochs=30 train.computation_time=0.01 --out seen/result >seen/run 2>&1 &
 pid=$!
 for _ in $(seq 200); do [ "$(stat_of data_requests.other)" -gt 20 ] && break; sleep 0.1; done
 tr '\0' '\n' <"/proc/$pid/cmdline" >seen/cmdline
