@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Object storage that refuses or changes: what is said, with which hint; and a known secret is in no output, trace, page,
-# result or process list.
+# result or process list. test-label: once (long under sanitizers: there only in make test-full)
 set -eu
 # shellcheck source=../s3/server.sh
 . "$(dirname "$0")/../s3/server.sh"
