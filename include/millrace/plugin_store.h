@@ -167,7 +167,8 @@ struct mr_store {
 struct mr_object {
     struct mr_store *store;
     const char *path; /* as given to open; owned by the object */
-    bool abandoned;   /* mr_object_abandon: the close must not give a new object its name (CAP_WHOLE_PUT) */
+    bool abandoned;   /* mr_object_abandon: the close must not give a new object its name (CAP_WHOLE_PUT); false after open,
+                       * whatever the backend left there */
 };
 struct mr_ioq {
     struct mr_store *store;

@@ -356,6 +356,7 @@ void mr_journals_close(struct mr_journals *js)
     free(js->source);
     free(js->where);
     free(js->bytes);
+    free(js->own);
     free(js->spec);
     free(js);
 }

@@ -182,6 +182,8 @@ int mr_object_open(struct mr_store *s, const char *path, unsigned flags, struct 
                               path);
     int rc;
     UNINTERRUPTED(rc, err, s->ops->object_open(s, path, flags, out, &local));
+    if (rc == 0)
+        (*out)->abandoned = false; /* stores need not know this member */
     return rc;
 }
 

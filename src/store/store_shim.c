@@ -98,6 +98,7 @@ int mr_shim_object_open(struct mr_store *base, const char *path, unsigned flags,
         free(o);
         return rc;
     }
+    o->lower->abandoned = false; /* stores need not know this member */
     o->base = (struct mr_object){.store = base, .path = o->lower->path};
     o->tag = c.tag;
     *out = &o->base;
