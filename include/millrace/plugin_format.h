@@ -280,6 +280,11 @@ struct mr_field_ops {
     /* Frees w in any case; n layouts, as for `done` above. */
     int (*writer_close)(struct mr_writer *w, struct mr_layout *layouts, uint64_t *file_bytes, struct mr_error *err);
     void (*writer_abort)(struct mr_writer *w);
+
+    /* ---- up to here: what a plug-in compiled before this line has ---- */
+
+    /* How the manifest of a written file says that values lie in it: RAW, but for formats that put files into files. */
+    enum mr_field_storage writes_as;
 };
 /* The format's, or NULL; also of a plug-in that was compiled before there were any. */
 const struct mr_field_ops *mr_format_fields(const struct mr_format_ops *ops);

@@ -76,6 +76,10 @@ def choose(manifest: str, fields: Any, variable: str = "list", store: str | None
     )
 
 
+def _text(value: Any) -> str:
+    return bytes((value.numpy() if hasattr(value, "numpy") else value).tobytes()).decode(errors="surrogateescape")
+
+
 def collect(
     selection: Selection, fields: Sequence[tuple[str, Any, Any, Any]], make: Callable[[Any], Any]
 ) -> dict[str, Any]:
@@ -85,7 +89,7 @@ def collect(
         if not isinstance(data, list):
             out[name] = make(data)
         elif name in selection.text:
-            out[name] = [bytes(memoryview(row)).decode() for row in data]
+            out[name] = [_text(make(row)) for row in data]
         else:
             out[name] = [make(row) for row in data]
         if offsets is not None:

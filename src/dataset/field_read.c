@@ -17,6 +17,7 @@ void mr_reader_free_fields(struct mr_dataset_reader *r)
     for (unsigned k = 0; k < r->n_fields; k++)
         free(r->field[k].data);
     free(r->field);
+    mr_decoder_free(r->pictures);
     mr_fetch_done(&r->part_fetch);
 }
 
@@ -30,12 +31,13 @@ uint64_t mr_dataset_reader_field_bytes(const struct mr_dataset_reader *r, unsign
     return k < r->fetch.n_slices ? r->fetch.slice[k].length : 0;
 }
 
+/* Memory of n fields, and one more: of all their bytes together. */
 static int reserve_fields(struct mr_dataset_reader *r, unsigned n, struct mr_error *err)
 {
-    if (MR_LIKELY(n <= r->n_fields))
+    if (MR_LIKELY(n < r->n_fields))
         return 0;
-    r->field = calloc(n, sizeof(*r->field));
-    r->n_fields = r->field ? n : 0;
+    r->field = calloc(n + 1, sizeof(*r->field));
+    r->n_fields = r->field ? n + 1 : 0;
     return r->field ? 0 : mr_error_set(err, -ENOMEM, "cannot read %u fields", n);
 }
 
@@ -181,11 +183,16 @@ struct reading {
     const struct mr_field_consumer *to;
 };
 
+static bool is_picture(const struct mr_field *f)
+{
+    return f->storage == MR_FIELD_JPEG || f->storage == MR_FIELD_PNG;
+}
+
 /* Bytes of a value whose shape the schema promises; 0: it promises none, or decoding makes another one. */
 static uint64_t promised_bytes(const struct mr_field *f)
 {
     uint64_t bytes = mr_dtype_bytes(f->dtype);
-    if (f->variable != MR_FIELD_FIXED || f->storage == MR_FIELD_JPEG || f->storage == MR_FIELD_PNG)
+    if (f->variable != MR_FIELD_FIXED || is_picture(f))
         return 0;
     for (unsigned d = 0; d < f->dims.n; d++)
         if (__builtin_mul_overflow(bytes, f->dims.dim[d], &bytes))
@@ -281,6 +288,8 @@ static int decode(const struct reading *g, unsigned k, const struct mr_field *f,
     }
     uint64_t begin = mr_now_ns();
     int rc = r->format->decode(r->decoder, &s->layout, &s->ref, g->flags, raw, len, &o, err);
+    if (rc >= 0 && is_picture(f) && o.dims.n == 1 && o.dtype == MR_U8)
+        rc = mr_reader_decode_picture(r, &o, err);
     r->field[k].decode_ns += mr_now_ns() - begin;
     if (rc == MR_E_LIMIT && dst) { /* it has more than the schema promises: the whole of it says what it is */
         o = (struct mr_sample_out){.label = o.label};
@@ -366,7 +375,7 @@ int mr_reader_read_fields(struct mr_dataset_reader *r, unsigned flags, const str
 static int gather_mixed(struct mr_dataset_reader *r, uint8_t *to, struct mr_error *err)
 {
     const struct mr_fetch *f = &r->fetch;
-    int rc = reserve_fields(r, f->n_slices, err);
+    int rc = 0;
     for (unsigned k = 0; k < f->n_slices && !rc; k++) {
         const uint8_t *raw = NULL;
         rc = stored_bytes(r, k, NULL, NULL, &raw, err);
@@ -391,10 +400,14 @@ int mr_reader_fetch_fields(struct mr_dataset_reader *r, uint8_t *dst, size_t cap
             *raw = dst ? dst : r->raw;
         return rc;
     }
-    int rc = dst && f->length <= cap ? 0 : grow_field(r, 0, f->length, err);
-    uint8_t *to = dst && f->length <= cap ? dst : r->field[0].data;
-    *raw = to;
-    return rc ? rc : gather_mixed(r, to, err);
+    bool fits = dst && f->length <= cap;
+    int rc = reserve_fields(r, f->n_slices, err);
+    if (!rc && !fits)
+        rc = grow_field(r, f->n_slices, f->length, err);
+    if (rc)
+        return rc;
+    *raw = fits ? dst : r->field[f->n_slices].data;
+    return gather_mixed(r, fits ? dst : r->field[f->n_slices].data, err);
 }
 
 /* ---- the interface ---- */

@@ -139,6 +139,8 @@ int mr_gen_fields_resolve(struct mr_gen_plan *p, struct mr_error *err)
         r = add_label(p, err);
     for (unsigned k = 0; r >= 0 && k < p->n_fields; k++) {
         p->field[k].content = p->content;
+        if (p->field[k].storage != MR_FIELD_LABEL)
+            p->field[k].storage = ops->size >= sizeof(*ops) ? ops->writes_as : MR_FIELD_RAW;
         if (k)
             p->field[k].content.seed = mr_mix64(p->content.seed + k);
     }

@@ -353,10 +353,10 @@ void mr_journals_close(struct mr_journals *js)
         mr_object_close(js->source[i].object, NULL);
         free(js->source[i].window);
     }
+    free(js->own);
     free(js->source);
     free(js->where);
     free(js->bytes);
-    free(js->own);
     free(js->spec);
     free(js);
 }

@@ -23,6 +23,7 @@ struct mr_dataset_reader {
     const struct mr_manifest *manifest;
     const struct mr_format_ops *format;
     struct mr_decoder *decoder;
+    struct mr_decoder *pictures; /* of fields that are pictures; NULL until there is one */
     struct mr_fetch_planner planner;
     struct mr_fetch fetch;          /* of the sample that is read */
     struct mr_fetch_source *own;    /* the store */
@@ -68,6 +69,8 @@ int mr_reader_fetch_fields(struct mr_dataset_reader *r, uint8_t *dst, size_t cap
                            struct mr_error *err);
 /* Says where it was, after `rc`; returns it, or MR_E_CHANGED. */
 int mr_reader_explain(struct mr_dataset_reader *r, uint64_t id, int rc, struct mr_error *err);
+/* The value of a field is the file of a picture: its pixels (field_picture.c). */
+int mr_reader_decode_picture(struct mr_dataset_reader *r, struct mr_sample_out *o, struct mr_error *err);
 void mr_reader_free_fields(struct mr_dataset_reader *r);
 void mr_reader_name_dtype(enum mr_dtype t, char out[8]);
 

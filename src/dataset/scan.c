@@ -16,6 +16,7 @@
 
 #define BATCH 2048u
 #define MAX_FORMATS 64u
+#define FIRST_FILES 64u /* that may be empty or broken before one shows what samples are */
 
 struct found {
     uint64_t bytes, mtime_ns;
@@ -201,7 +202,8 @@ static int take_fields(struct scan *s, struct found *f, const char *name, struct
                        struct mr_field_values **own, struct mr_error *err)
 {
     unsigned *at = NULL;
-    int r = mr_scan_fields_join(&s->schema, &f->fields, s->schema_from ? s->schema_from : name, &at, err);
+    bool empty = s->schema.n && !f->fields.n_columns; /* fits whatever others are */
+    int r = empty ? 0 : mr_scan_fields_join(&s->schema, &f->fields, s->schema_from ? s->schema_from : name, &at, err);
     if (r < 0)
         return r;
     s->schema_from = s->schema_from ? s->schema_from : name;
@@ -213,10 +215,10 @@ static int take_fields(struct scan *s, struct found *f, const char *name, struct
         if (!mr_field_is_own(&s->schema.field[i], i))
             continue;
         struct mr_field_values *v = &values[file->n_own++];
-        v->layout = f->fields.layout[at[i]];
+        v->layout = f->fields.layout[empty ? 0 : at[i]];
         for (unsigned k = 0; k < MR_SC_COUNT; k++)
             column[k] = (struct mr_column){.encoding = MR_COLUMN_CONST};
-        if (f->fields.n_columns && f->fields.column[at[i]].n)
+        if (!empty && f->fields.n_columns && f->fields.column[at[i]].n)
             mr_sample_columns_finish(&f->fields.column[at[i]], column);
         for (unsigned k = 0; k < MR_FC_LAYOUT; k++)
             v->column[k] = column[k];
@@ -231,6 +233,14 @@ static int take_fields(struct scan *s, struct found *f, const char *name, struct
     return r;
 }
 
+static bool has_label_field(const struct mr_scan_fields *f)
+{
+    for (unsigned i = 0; i < f->n; i++)
+        if (f->field[i].storage == MR_FIELD_LABEL)
+            return true;
+    return false;
+}
+
 static int add_one(struct scan *s, struct found *f, const char *name, struct mr_field_values **own,
                    struct mr_error *err)
 {
@@ -243,6 +253,9 @@ static int add_one(struct scan *s, struct found *f, const char *name, struct mr_
     for (unsigned k = 0; k < MR_SC_COUNT; k++)
         if (f->columns.n == 0)
             file.column[k] = (struct mr_column){.encoding = MR_COLUMN_CONST};
+    if (s->fields && !has_label_field(&f->fields)) /* what looked like labels are not, or was not asked for */
+        file.column[MR_SC_LABEL] =
+            (struct mr_column){.encoding = MR_COLUMN_CONST, .count = f->columns.n, .base = MR_LABEL_STORED_NONE};
     if (s->label_by_folder) {
         if ((r = label_of(s, name, &label, err)) < 0)
             return r;
@@ -323,6 +336,32 @@ static bool has_class_folders(const struct scan *s)
     return s->n > 0;
 }
 
+/* Takes the schema of the first file that has samples: one without any fits every other. Returns the element type. */
+static enum mr_dtype first_schema(struct scan *s)
+{
+    enum mr_dtype dtype = MR_U8;
+    bool found = false;
+    for (uint64_t i = 0; i < s->n && !found; i++) {
+        struct found f = {0};
+        unsigned *at = NULL;
+        char path[2 * MR_NAME_MAX];
+        snprintf(path, sizeof path, "%s/%s", s->root, s->name[i]);
+        if (look_into(s, &f, path, NULL) < 0 || !f.fields.n_columns) {
+            forget(&f);
+            if (i >= FIRST_FILES)
+                break;
+            continue;
+        }
+        found = true;
+        dtype = f.fields.field[0].dtype;
+        if (mr_scan_fields_join(&s->schema, &f.fields, s->name[i], &at, NULL) == 0)
+            s->schema_from = s->name[i];
+        free(at);
+        forget(&f);
+    }
+    return dtype;
+}
+
 /* Element type of the samples, where the format knows one: that of the first sample. */
 static enum mr_dtype first_dtype(struct scan *s)
 {
@@ -330,12 +369,8 @@ static enum mr_dtype first_dtype(struct scan *s)
     enum mr_dtype dtype = MR_U8;
     char path[2 * MR_NAME_MAX];
     snprintf(path, sizeof path, "%s/%s", s->root, s->name[0]);
-    if (s->fields) {
-        if (look_into(s, &f, path, NULL) >= 0)
-            dtype = f.fields.field[0].dtype;
-        forget(&f);
-        return dtype;
-    }
+    if (s->fields)
+        return first_schema(s);
     struct mr_object *o = NULL;
     if ((s->format->caps & MR_FMT_DTYPE) && look_into(s, &f, path, NULL) >= 0 && f.columns.n && f.columns.n < 100000 &&
         mr_object_open(s->o->store, path, MR_OBJ_READ, &o, NULL) >= 0) {

@@ -1,6 +1,7 @@
 /* Fields of files: see scan_fields.h. */
 #include "dataset/scan_fields.h"
 #include "base/common.h"
+#include "format/field_names.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -99,26 +100,10 @@ int mr_scan_file_fields(const struct mr_field_ops *ops, struct mr_store *s, cons
 
 /* ---- all files ---- */
 
-/* `all` gets the shapes that fit both. */
-static void widen(struct mr_field *all, const struct mr_field *f)
+/* Decoding looks at the first bytes of a picture, so a field may have both kinds. */
+static bool is_picture(const struct mr_field *f)
 {
-    int axis = all->variable;
-    unsigned differ = 0;
-    if (all->variable == MR_FIELD_ANY_SHAPE)
-        return;
-    bool any = f->variable == MR_FIELD_ANY_SHAPE || f->dims.n != all->dims.n;
-    for (unsigned d = 0; !any && d < all->dims.n; d++)
-        if ((int)d != all->variable && ((int)d == f->variable || f->dims.dim[d] != all->dims.dim[d])) {
-            axis = (int)d;
-            differ++;
-        }
-    if (any || differ + (all->variable >= 0) > 1) {
-        all->variable = MR_FIELD_ANY_SHAPE;
-        all->dims = (struct mr_dims){0};
-    } else if (differ) {
-        all->variable = axis;
-        all->dims.dim[axis] = 0;
-    }
+    return f->storage == MR_FIELD_JPEG || f->storage == MR_FIELD_PNG;
 }
 
 static int compare(const struct mr_field *a, const struct mr_field *f, const char *first, struct mr_error *err)
@@ -126,7 +111,7 @@ static int compare(const struct mr_field *a, const struct mr_field *f, const cha
     if (a->dtype != f->dtype)
         return mr_error_plain(err, MR_E_FORMAT, "field '%s' is %s here and %s in '%s'", f->name,
                               mr_dtype_numpy(f->dtype), mr_dtype_numpy(a->dtype), first);
-    if (a->storage != f->storage)
+    if (a->storage != f->storage && !(is_picture(a) && is_picture(f)))
         return mr_error_plain(err, MR_E_FORMAT, "field '%s' is stored as %s here and as %s in '%s'", f->name,
                               mr_field_storage_name(f->storage), mr_field_storage_name(a->storage), first);
     return 0;
@@ -170,7 +155,7 @@ int mr_scan_fields_join(struct mr_scan_fields *all, const struct mr_scan_fields 
             rc = mr_error_plain(err, MR_E_FORMAT, "there is a field '%s', which '%s' has not", file->field[i].name,
                                 first);
     for (unsigned i = 0; rc == 0 && i < all->n; i++)
-        widen(&all->field[i], &file->field[map[i]]);
+        mr_field_widen(&all->field[i], &file->field[map[i]]);
     if (rc) {
         free(map);
         return rc == -ENOMEM ? rc

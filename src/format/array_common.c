@@ -208,6 +208,28 @@ int mr_array_deliver(const void *data, uint64_t bytes, struct mr_sample_out *out
     return 0;
 }
 
+int mr_array_deliver_as(struct mr_decoder *d, unsigned slot, struct mr_array_desc *a, const void *payload,
+                        uint64_t bytes, struct mr_sample_out *out, struct mr_error *err)
+{
+    int rc = mr_array_desc_resolve(a, bytes, err);
+    if (rc < 0)
+        return rc;
+    struct mr_array_desc one = *a;
+    one.flags &= ~(unsigned)(MR_ARRAY_ROWS | MR_ARRAY_LAST);
+    if (mr_array_is_plain(&one)) {
+        rc = mr_array_deliver(payload, bytes, out, err);
+    } else {
+        void *p;
+        if ((rc = mr_array_target(d, slot, bytes, out, &p, err)) < 0)
+            return rc;
+        mr_array_normalise(p, payload, &one);
+        rc = mr_array_deliver(p, bytes, out, err);
+    }
+    out->dtype = a->dtype;
+    out->dims = a->dims;
+    return rc;
+}
+
 int mr_array_layout_make(const void *data, size_t len, struct mr_layout *out, struct mr_error *err)
 {
     void *copy = malloc(MR_MAX(len, 1));

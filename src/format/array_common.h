@@ -64,6 +64,10 @@ int mr_array_deliver(const void *data, uint64_t bytes, struct mr_sample_out *out
 int mr_array_target(struct mr_decoder *d, unsigned slot, uint64_t bytes, struct mr_sample_out *out, void **target,
                     struct mr_error *err);
 
+/* The same for one sample's bytes in the order of the file, which `a` describes; slot is where they are rearranged. */
+int mr_array_deliver_as(struct mr_decoder *d, unsigned slot, struct mr_array_desc *a, const void *payload,
+                        uint64_t bytes, struct mr_sample_out *out, struct mr_error *err);
+
 /* A copy of `data` as a layout. */
 int mr_array_layout_make(const void *data, size_t len, struct mr_layout *out, struct mr_error *err);
 

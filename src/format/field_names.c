@@ -1,4 +1,4 @@
-/* Roles by names: see field_names.h. */
+/* Roles by names, shapes of several values: see field_names.h. */
 #include "format/field_names.h"
 #include "base/common.h"
 
@@ -13,4 +13,25 @@ enum mr_field_role mr_field_role_of_name(const char *name)
         if (strcmp(leaf, targets[i]) == 0)
             return MR_FIELD_TARGET;
     return strstr(leaf, "weight") ? MR_FIELD_WEIGHT : MR_FIELD_INPUT;
+}
+
+void mr_field_widen(struct mr_field *all, const struct mr_field *f)
+{
+    int axis = all->variable;
+    unsigned differ = 0;
+    if (all->variable == MR_FIELD_ANY_SHAPE)
+        return;
+    bool any = f->variable == MR_FIELD_ANY_SHAPE || f->dims.n != all->dims.n;
+    for (unsigned d = 0; !any && d < all->dims.n; d++)
+        if ((int)d != all->variable && ((int)d == f->variable || f->dims.dim[d] != all->dims.dim[d])) {
+            axis = (int)d;
+            differ++;
+        }
+    if (any || differ + (all->variable >= 0) > 1) {
+        all->variable = MR_FIELD_ANY_SHAPE;
+        all->dims = (struct mr_dims){0};
+    } else if (differ) {
+        all->variable = axis;
+        all->dims.dim[axis] = 0;
+    }
 }

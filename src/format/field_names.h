@@ -1,4 +1,4 @@
-/* What formats say of fields by their names. */
+/* What formats have in common about fields: roles by names, shapes that fit several values. */
 #ifndef MR_FORMAT_FIELD_NAMES_H
 #define MR_FORMAT_FIELD_NAMES_H
 
@@ -6,5 +6,7 @@
 
 /* The role of an array beside the primary one: targets and weights have usual names, all others are inputs. */
 enum mr_field_role mr_field_role_of_name(const char *name);
+/* `all` gets the shape that fits both: an axis in which they differ becomes the variable one. */
+void mr_field_widen(struct mr_field *all, const struct mr_field *f);
 
 #endif

@@ -75,7 +75,7 @@ const struct mr_format_ops *mr_format_find(const char *name, struct mr_error *er
 const struct mr_field_ops *mr_format_fields(const struct mr_format_ops *ops)
 {
     const struct mr_field_ops *f = ops->size >= sizeof(*ops) ? ops->fields : NULL;
-    return f && f->size >= sizeof(*f) && f->scan ? f : NULL;
+    return f && f->size >= offsetof(struct mr_field_ops, writes_as) && f->scan ? f : NULL;
 }
 
 const char *mr_field_storage_name(enum mr_field_storage s)

@@ -288,29 +288,6 @@ static int check_crc(const struct mr_zip_local *z, const void *data, size_t len,
                : mr_error_plain(err, MR_E_CORRUPT, "CRC-32 of the zip member is %08x, want %08x", have, z->crc);
 }
 
-/* Delivers one sample of array bytes in file order. */
-static int deliver_array(struct mr_decoder *d, unsigned slot, struct mr_array_desc *a, const void *payload,
-                         uint64_t bytes, struct mr_sample_out *out, struct mr_error *err)
-{
-    int rc = mr_array_desc_resolve(a, bytes, err);
-    if (rc < 0)
-        return rc;
-    struct mr_array_desc one = *a;
-    one.flags &= ~(unsigned)(MR_ARRAY_ROWS | MR_ARRAY_LAST);
-    if (mr_array_is_plain(&one)) {
-        rc = mr_array_deliver(payload, bytes, out, err);
-    } else {
-        void *p;
-        if ((rc = mr_array_target(d, slot, bytes, out, &p, err)) < 0)
-            return rc;
-        mr_array_normalise(p, payload, &one);
-        rc = mr_array_deliver(p, bytes, out, err);
-    }
-    out->dtype = a->dtype;
-    out->dims = a->dims;
-    return rc;
-}
-
 static int decode_deflated(struct mr_decoder *d, struct mr_npz_layout *l, unsigned flags, const uint8_t *raw,
                            size_t len, struct mr_sample_out *out, struct mr_error *err)
 {
@@ -344,7 +321,7 @@ static int decode_deflated(struct mr_decoder *d, struct mr_npz_layout *l, unsign
     }
     if ((rc = mr_npy_header_desc(&h, false, false, &a, err)) < 0)
         return rc;
-    return deliver_array(d, 1, &a, member + h.payload_offset, h.payload_bytes, out, err);
+    return mr_array_deliver_as(d, 1, &a, member + h.payload_offset, h.payload_bytes, out, err);
 }
 
 static int decode_stored(struct mr_decoder *d, struct mr_npz_layout *l, unsigned flags, const uint8_t *raw, size_t len,
@@ -363,7 +340,7 @@ static int decode_stored(struct mr_decoder *d, struct mr_npz_layout *l, unsigned
         payload = raw + l->place.prefix_bytes + l->npy_bytes;
         len = z.packed_bytes - l->npy_bytes;
     }
-    return deliver_array(d, 0, &l->desc, payload, len, out, err);
+    return mr_array_deliver_as(d, 0, &l->desc, payload, len, out, err);
 }
 
 static int npz_decode(struct mr_decoder *d, const struct mr_layout *layout, const struct mr_sample_ref *ref,

@@ -18,6 +18,8 @@ static const struct {
 } sets[] = {
     {"hdf5", "hdf5", "data:f4:4x48x72,mask:i4:48x72:target,weight:f8:-", 5, 0, 0},
     {"hdf5-gzip", "hdf5", "data:f4:4x48x72,mask:i4:48x72:target,weight:f8:-", 5, 7, 1},
+    {"tar", "tar", "data:f4:4x48x72,mask:i4:48x72:target,weight:f8:-", 5, 7, 0},
+    {"tar-gzip", "tar", "data:f4:4x48x72,mask:i4:48x72:target,weight:f8:-", 5, 0, 1},
 };
 
 static int make_sets(void **state)
