@@ -167,8 +167,7 @@ struct mr_store {
 struct mr_object {
     struct mr_store *store;
     const char *path; /* as given to open; owned by the object */
-    bool abandoned;   /* mr_object_abandon: the close must not give a new object its name (CAP_WHOLE_PUT); false after open,
-                       * whatever the backend left there */
+    bool abandoned; /* mr_object_abandon: close gives a new object no name (CAP_WHOLE_PUT). Backends need not set it */
 };
 struct mr_ioq {
     struct mr_store *store;
