@@ -19,6 +19,7 @@ enum mr_rng_stream {
     MR_RNG_PREPROCESS = 6, /* emulated preprocessing */
     MR_RNG_FAULT = 7,      /* injected faults */
     MR_RNG_AUGMENT = 8,    /* crops, flips */
+    MR_RNG_MIXTURE = 9,    /* sources of a mixture that are equally due */
     MR_RNG_TEST = 100,
 };
 

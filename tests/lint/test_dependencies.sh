@@ -13,7 +13,7 @@ import glob, os, re, sys
 
 # public header -> the folder that implements it; those missing here are implemented by nobody (macros, the tracer)
 IMPLEMENTS = {
-    "error": "base", "plugin_option": "conf", "order": "order", "schedule": "order",
+    "error": "base", "plugin_option": "conf", "order": "order", "schedule": "order", "mixture": "order", "tokens": "tokens",
     "plugin_store": "store", "plugin_shim": "store", "plugin_policy": "policy",
     "plugin_format": "format", "field": "format", "dtype": "format", "dataset": "dataset",
     "loader": "loader", "preprocess": "loader",
