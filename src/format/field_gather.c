@@ -54,6 +54,10 @@ static int add(struct mr_gather *g, const char *name, size_t len, struct mr_erro
     if (len == 0 || len >= MR_FIELD_NAME_MAX)
         return mr_error_plain(err, MR_E_FORMAT, "a %s in '%s' has a name of %zu bytes (1 to %u can be kept)", g->part,
                               g->path, len, MR_FIELD_NAME_MAX - 1);
+    for (size_t i = 0; i < len; i++)
+        if ((uint8_t)name[i] < ' ' || name[i] == 127)
+            return mr_error_plain(err, MR_E_FORMAT, "a %s in '%s' has a name with control characters", g->part,
+                                  g->path);
     if (g->n == MR_FIELDS_MAX)
         return mr_error_plain(err, MR_E_LIMIT, "'%s' has more than %u fields", g->path, MR_FIELDS_MAX);
     size_t cap = g->cap;

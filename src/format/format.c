@@ -492,6 +492,21 @@ static int gather_ranges(struct mr_object *o, uint64_t file_bytes, const struct 
     return 0;
 }
 
+/* The bytes read are a unit that samples share: `raw` becomes its unpacked form. */
+static int unpack_unit(const struct mr_format_ops *f, const struct mr_layout *layout, struct mr_growbuf *raw,
+                       size_t *total, struct mr_error *err)
+{
+    void *data = NULL;
+    size_t len = 0;
+    int rc = f->unpack(layout, raw->data, *total, &data, &len, err);
+    if (rc < 0)
+        return rc;
+    free(raw->data);
+    *raw = (struct mr_growbuf){.data = data, .cap = len};
+    *total = len;
+    return 0;
+}
+
 int mr_format_read_sample(const struct mr_format_ops *f, struct mr_object *o, struct mr_decoder *d,
                           const struct mr_layout *layout, const struct mr_sample_ref *ref, unsigned flags,
                           struct mr_growbuf *raw, struct mr_sample_out *out, struct mr_error *err)
@@ -513,6 +528,8 @@ int mr_format_read_sample(const struct mr_format_ops *f, struct mr_object *o, st
                                              : gather_ranges(o, file_bytes, ext, n, raw, &total, err);
     if (ext != stack)
         free(ext);
+    if (rc >= 0 && cost.access == MR_ACCESS_UNIT)
+        rc = unpack_unit(f, layout, raw, &total, err);
     if (rc < 0)
         return rc;
     return f->decode(d, layout, ref, flags, raw->data, total, out, err);

@@ -15,28 +15,21 @@
  * tfrecord2idx ("offset size" of each record per line). When such an index exists, scan takes its records, and it must
  * agree with the file. In a gzip file all offsets count in the unpacked stream.
  *
- * Layout: byte 0 version = 1, byte 1 flags (1 = gzip). */
+ * Layout: byte 0 version = 1, byte 1 flags (1 = gzip). Records of several features: tfrecord_fields.c. */
 #include "base/crc32c.h"
 #include "format/format_bytes.h"
 #include "format/gzip_inflate.h"
-#include "format/stream_in.h"
-#include "format/stream_out.h"
 #include "format/tf_example.h"
+#include "format/tfrecord_parts.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define TFR_LAYOUT_VERSION 1
-#define TFR_GZIP 1
-#define TFR_HEAD 12u
-#define TFR_TAIL 4u
 #define AUX_BITS 12u
 #define AUX_MAX ((1u << AUX_BITS) - 1)
 #define INDEX_SUFFIX ".idx"
-#define INDEX_BUFFER (64u * 1024u)
-#define PATH_MAX_BYTES 4096u
 
 typedef unsigned long long ull;
 
@@ -52,10 +45,10 @@ struct tfr_writer {
     bool gzip;
 };
 
-static int index_path(const char *path, char out[PATH_MAX_BYTES], struct mr_error *err)
+int mr_tfr_index_path(const char *path, char out[MR_TFR_PATH_MAX], struct mr_error *err)
 {
-    int n = snprintf(out, PATH_MAX_BYTES, "%s%s", path, INDEX_SUFFIX);
-    if (n < 0 || (size_t)n >= PATH_MAX_BYTES)
+    int n = snprintf(out, MR_TFR_PATH_MAX, "%s%s", path, INDEX_SUFFIX);
+    if (n < 0 || (size_t)n >= MR_TFR_PATH_MAX)
         return mr_error_plain(err, MR_E_USAGE, "path '%.64s...' is too long", path);
     return 0;
 }
@@ -73,8 +66,8 @@ static void tfr_writer_abort(struct mr_writer *base)
 static int tfr_writer_open(struct mr_store *s, const char *path, const struct mr_writer_spec *spec,
                            struct mr_writer **out, struct mr_error *err)
 {
-    char side[PATH_MAX_BYTES];
-    int rc = index_path(path, side, err);
+    char side[MR_TFR_PATH_MAX];
+    int rc = mr_tfr_index_path(path, side, err);
     if (rc < 0)
         return rc;
     struct tfr_writer *w = calloc(1, sizeof(*w));
@@ -83,7 +76,7 @@ static int tfr_writer_open(struct mr_store *s, const char *path, const struct mr
     w->gzip = spec->compression == MR_COMP_GZIP;
     rc = mr_stream_out_open(s, path, spec->compression, spec->compression_level, 0, &w->out, err);
     if (rc >= 0)
-        rc = mr_stream_out_open(s, side, MR_COMP_NONE, 0, INDEX_BUFFER, &w->index, err);
+        rc = mr_stream_out_open(s, side, MR_COMP_NONE, 0, MR_TFR_INDEX_BUFFER, &w->index, err);
     if (rc < 0) {
         tfr_writer_abort(&w->base);
         return rc;
@@ -98,7 +91,7 @@ static uint64_t tfr_part_bytes(const struct mr_writer_spec *spec, const struct m
     uint8_t prefix[MR_TF_PREFIX_MAX];
     if (spec->compression != MR_COMP_NONE || !spec->fixed_size || one->label > 127)
         return 0;
-    return TFR_HEAD + mr_tf_example_prefix(one->bytes, one->label, prefix) + one->bytes + TFR_TAIL;
+    return MR_TFR_HEAD + mr_tf_example_prefix(one->bytes, one->label, prefix) + one->bytes + MR_TFR_TAIL;
 }
 
 static unsigned digits(uint64_t v)
@@ -126,13 +119,13 @@ static int tfr_part_open(struct mr_store *s, const char *path, const struct mr_w
                          const struct mr_sample_info *one, uint64_t first, uint64_t n, struct mr_writer **out,
                          struct mr_error *err)
 {
-    char side[PATH_MAX_BYTES];
+    char side[MR_TFR_PATH_MAX];
     uint64_t each = tfr_part_bytes(spec, one);
     (void)n;
     if (!each)
         return mr_error_plain(err, MR_E_UNSUPPORTED, "records of '%s' differ in length: it cannot be written in parts",
                               path);
-    int rc = index_path(path, side, err);
+    int rc = mr_tfr_index_path(path, side, err);
     if (rc < 0)
         return rc;
     struct tfr_writer *w = calloc(1, sizeof(*w));
@@ -140,8 +133,8 @@ static int tfr_part_open(struct mr_store *s, const char *path, const struct mr_w
         return mr_error_set(err, -ENOMEM, "cannot write '%s'", path);
     rc = mr_stream_out_open_part(s, path, 0, first * each, spec->samples * each, &w->out, err);
     if (rc >= 0)
-        rc = mr_stream_out_open_part(s, side, INDEX_BUFFER, index_bytes(first, each), index_bytes(spec->samples, each),
-                                     &w->index, err);
+        rc = mr_stream_out_open_part(s, side, MR_TFR_INDEX_BUFFER, index_bytes(first, each),
+                                     index_bytes(spec->samples, each), &w->index, err);
     if (rc < 0) {
         tfr_writer_abort(&w->base);
         return rc;
@@ -153,18 +146,18 @@ static int tfr_part_open(struct mr_store *s, const char *path, const struct mr_w
 static int tfr_sample_begin(struct mr_writer *base, const struct mr_sample_info *info, struct mr_error *err)
 {
     struct tfr_writer *w = (struct tfr_writer *)base;
-    uint8_t head[TFR_HEAD + MR_TF_PREFIX_MAX];
+    uint8_t head[MR_TFR_HEAD + MR_TF_PREFIX_MAX];
     if (info->bytes > MR_LIMIT_SAMPLE_BYTES)
         return mr_error_plain(err, MR_E_LIMIT, "a sample of %llu bytes is over the limit of %llu", (ull)info->bytes,
                               (ull)MR_LIMIT_SAMPLE_BYTES);
-    size_t prefix = mr_tf_example_prefix(info->bytes, info->label, head + TFR_HEAD);
+    size_t prefix = mr_tf_example_prefix(info->bytes, info->label, head + MR_TFR_HEAD);
     mr_store_le64(head, prefix + info->bytes);
     mr_store_le32(head + 8, mr_crc32c_mask(mr_crc32c(0, head, 8)));
     w->info = *info;
     w->record_start = mr_stream_out_position(w->out);
     w->written = 0;
-    w->prefix = (unsigned)(TFR_HEAD + prefix);
-    w->crc = mr_crc32c(0, head + TFR_HEAD, prefix);
+    w->prefix = (unsigned)(MR_TFR_HEAD + prefix);
+    w->crc = mr_crc32c(0, head + MR_TFR_HEAD, prefix);
     return mr_stream_out_put(w->out, head, w->prefix, err);
 }
 
@@ -194,7 +187,7 @@ static char *print_number(char *p, uint64_t v)
 }
 
 /* Once per record, so not with snprintf. */
-static int put_index_line(struct mr_stream_out *index, uint64_t offset, uint64_t size, struct mr_error *err)
+int mr_tfr_put_index_line(struct mr_stream_out *index, uint64_t offset, uint64_t size, struct mr_error *err)
 {
     char *start = mr_stream_out_room(index, 48, err);
     if (!start)
@@ -210,25 +203,25 @@ static int put_index_line(struct mr_stream_out *index, uint64_t offset, uint64_t
 static int tfr_sample_end(struct mr_writer *base, struct mr_sample_ref *ref, struct mr_error *err)
 {
     struct tfr_writer *w = (struct tfr_writer *)base;
-    uint8_t tail[TFR_TAIL];
+    uint8_t tail[MR_TFR_TAIL];
     int rc = mr_format_check_written(&w->info, w->written, err);
     if (rc < 0)
         return rc;
     mr_store_le32(tail, mr_crc32c_mask(w->crc));
     rc = mr_stream_out_put(w->out, tail, sizeof tail, err);
     if (rc >= 0)
-        rc = put_index_line(w->index, w->record_start, mr_stream_out_position(w->out) - w->record_start, err);
+        rc = mr_tfr_put_index_line(w->index, w->record_start, mr_stream_out_position(w->out) - w->record_start, err);
     if (rc < 0)
         return rc;
     *ref = (struct mr_sample_ref){.raw = {w->record_start + w->prefix, w->written},
-                                  .aux = w->prefix << AUX_BITS | TFR_TAIL,
+                                  .aux = w->prefix << AUX_BITS | MR_TFR_TAIL,
                                   .label = w->info.label};
     return 0;
 }
 
-static int tfr_layout(bool gzip, struct mr_layout *layout, struct mr_error *err)
+int mr_tfr_layout(bool gzip, struct mr_layout *layout, struct mr_error *err)
 {
-    return mr_layout_make((uint8_t[]){TFR_LAYOUT_VERSION, gzip ? TFR_GZIP : 0}, 2, layout, err);
+    return mr_layout_make((uint8_t[]){MR_TFR_LAYOUT_VERSION, gzip ? MR_TFR_GZIP : 0}, 2, layout, err);
 }
 
 static int tfr_writer_close(struct mr_writer *base, struct mr_layout *layout, uint64_t *file_bytes,
@@ -244,7 +237,7 @@ static int tfr_writer_close(struct mr_writer *base, struct mr_layout *layout, ui
     if (rc >= 0)
         rc = index_rc;
     if (rc >= 0)
-        rc = tfr_layout(gzip, &made, err);
+        rc = mr_tfr_layout(gzip, &made, err);
     if (rc < 0)
         return rc;
     *layout = made;
@@ -254,7 +247,7 @@ static int tfr_writer_close(struct mr_writer *base, struct mr_layout *layout, ui
 
 /* ---- finding ---- */
 
-static bool length_is_sound(const uint8_t head[TFR_HEAD])
+static bool length_is_sound(const uint8_t head[MR_TFR_HEAD])
 {
     return mr_load_le32(head + 8) == mr_crc32c_mask(mr_crc32c(0, head, 8));
 }
@@ -262,14 +255,14 @@ static bool length_is_sound(const uint8_t head[TFR_HEAD])
 /* A first record of some 560 kB starts like gzip; its checksum tells. */
 static bool is_plain(const uint8_t *head, size_t len)
 {
-    return len >= TFR_HEAD && length_is_sound(head);
+    return len >= MR_TFR_HEAD && length_is_sound(head);
 }
 
-struct tfr_scan {
+struct tfr_walk {
     struct mr_stream_in in;
-    mr_scan_fn *fn;
+    mr_tfr_fn *fn;
     void *user;
-    uint64_t record; /* number, for messages */
+    uint64_t record; /* number */
 };
 
 static int source_get(void *ctx, uint64_t offset, size_t len, const uint8_t **out, struct mr_error *err)
@@ -277,32 +270,32 @@ static int source_get(void *ctx, uint64_t offset, size_t len, const uint8_t **ou
     return mr_stream_in_get(ctx, offset, len, out, err);
 }
 
-static int check_data_crc(struct tfr_scan *t, uint64_t at, uint64_t len, struct mr_error *err)
+static int check_data_crc(struct mr_stream_in *in, const struct mr_tfr_record *r, struct mr_error *err)
 {
     uint32_t crc = 0;
     const uint8_t *p;
-    for (uint64_t done = 0; done < len;) {
-        size_t n = (size_t)MR_MIN(len - done, (uint64_t)MR_STREAM_IN_MAX);
-        int rc = mr_stream_in_get(&t->in, at + TFR_HEAD + done, n, &p, err);
+    for (uint64_t done = 0; done < r->len;) {
+        size_t n = (size_t)MR_MIN(r->len - done, (uint64_t)MR_STREAM_IN_MAX);
+        int rc = mr_stream_in_get(in, r->at + MR_TFR_HEAD + done, n, &p, err);
         if (rc < 0)
             return rc;
         crc = mr_crc32c(crc, p, n);
         done += n;
     }
-    int rc = mr_stream_in_get(&t->in, at + TFR_HEAD + len, TFR_TAIL, &p, err);
+    int rc = mr_stream_in_get(in, r->at + MR_TFR_HEAD + r->len, MR_TFR_TAIL, &p, err);
     if (rc < 0)
         return rc;
     if (mr_load_le32(p) != mr_crc32c_mask(crc))
         return mr_error_plain(err, MR_E_CORRUPT,
-                              "record %llu at offset %llu of '%s': checksum of its %llu bytes differs", (ull)t->record,
-                              (ull)at, t->in.path, (ull)len);
+                              "record %llu at offset %llu of '%s': checksum of its %llu bytes differs", (ull)r->number,
+                              (ull)r->at, in->path, (ull)r->len);
     return 0;
 }
 
-static int record_length(struct tfr_scan *t, uint64_t at, uint64_t *len, struct mr_error *err)
+static int record_length(struct tfr_walk *t, uint64_t at, uint64_t *len, struct mr_error *err)
 {
     const uint8_t *head;
-    int rc = mr_stream_in_get(&t->in, at, TFR_HEAD, &head, err);
+    int rc = mr_stream_in_get(&t->in, at, MR_TFR_HEAD, &head, err);
     if (rc < 0) {
         mr_error_context(err, "in the header of record %llu", (ull)t->record);
         return rc;
@@ -315,43 +308,39 @@ static int record_length(struct tfr_scan *t, uint64_t at, uint64_t *len, struct 
         return mr_error_hint(err, "the file is damaged there or is no TFRecord file"), MR_E_CORRUPT;
     }
     *len = mr_load_le64(head);
-    uint64_t left = t->in.size - at - TFR_HEAD;
-    if (left < TFR_TAIL || *len > left - TFR_TAIL)
+    uint64_t left = t->in.size - at - MR_TFR_HEAD;
+    if (left < MR_TFR_TAIL || *len > left - MR_TFR_TAIL)
         return mr_error_plain(err, MR_E_FORMAT,
                               "record %llu of '%s': unexpected end of file (want %llu bytes at %llu, file has %llu)",
-                              (ull)t->record, t->in.path, (ull)*len, (ull)(at + TFR_HEAD), (ull)t->in.size);
+                              (ull)t->record, t->in.path, (ull)*len, (ull)(at + MR_TFR_HEAD), (ull)t->in.size);
     if (*len > MR_LIMIT_SAMPLE_BYTES)
         return mr_error_plain(err, MR_E_LIMIT, "record %llu of '%s' has %llu bytes, over the limit of %llu",
                               (ull)t->record, t->in.path, (ull)*len, (ull)MR_LIMIT_SAMPLE_BYTES);
     return 0;
 }
 
-/* Reports the record at `at`, whose data has `len` bytes. */
-static int report_record(struct tfr_scan *t, uint64_t at, uint64_t len, struct mr_error *err)
+int mr_tfr_payload_ref(struct mr_stream_in *in, const struct mr_tfr_record *r, uint64_t offset, uint64_t length,
+                       struct mr_sample_ref *ref, struct mr_error *err)
 {
-    struct mr_tf_found found;
-    int rc = mr_tf_example_find(&(struct mr_tf_source){source_get, &t->in}, at + TFR_HEAD, len, &found, err);
-    if (rc < 0)
-        return rc;
-    if (!found.is_example)
-        found = (struct mr_tf_found){.payload_offset = at + TFR_HEAD, .payload_length = len, .label = MR_LABEL_NONE};
-    uint64_t before = found.payload_offset - at;
-    uint64_t after = at + TFR_HEAD + len + TFR_TAIL - found.payload_offset - found.payload_length;
-    struct mr_sample_ref ref = {.raw = {found.payload_offset, found.payload_length}, .label = found.label};
-    if (before <= AUX_MAX && after <= AUX_MAX) {
-        ref.aux = (uint32_t)(before << AUX_BITS | after);
-    } else {
-        rc = check_data_crc(t, at, len, err);
-        if (rc < 0)
-            return rc;
-    }
-    t->record++;
-    return t->fn(t->user, &ref, NULL, err);
+    uint64_t before = offset - r->at, after = r->at + MR_TFR_HEAD + r->len + MR_TFR_TAIL - offset - length;
+    int rc = 0;
+    *ref = (struct mr_sample_ref){.raw = {offset, length}, .label = MR_LABEL_NONE};
+    if (before <= AUX_MAX && after <= AUX_MAX)
+        ref->aux = (uint32_t)(before << AUX_BITS | after);
+    else
+        rc = check_data_crc(in, r, err);
+    return rc;
 }
 
-static int scan_all(struct tfr_scan *t, struct mr_error *err)
+static int report_record(struct tfr_walk *t, uint64_t at, uint64_t len, struct mr_error *err)
 {
-    for (uint64_t at = 0, len = 0; at < t->in.size; at += TFR_HEAD + len + TFR_TAIL) {
+    const struct mr_tfr_record r = {.number = t->record++, .at = at, .len = len};
+    return t->fn(t->user, &t->in, &r, err);
+}
+
+static int scan_all(struct tfr_walk *t, struct mr_error *err)
+{
+    for (uint64_t at = 0, len = 0; at < t->in.size; at += MR_TFR_HEAD + len + MR_TFR_TAIL) {
         int rc = record_length(t, at, &len, err);
         if (rc >= 0)
             rc = report_record(t, at, len, err);
@@ -394,7 +383,7 @@ bad:
     return mr_error_hint(err, "delete the index; the file can be scanned without it"), MR_E_FORMAT;
 }
 
-static int scan_by_index(struct tfr_scan *t, struct mr_stream_in *index, struct mr_error *err)
+static int scan_by_index(struct tfr_walk *t, struct mr_stream_in *index, struct mr_error *err)
 {
     uint64_t at = 0, end = 0, number[2] = {0}, len = 0;
     int rc;
@@ -407,10 +396,10 @@ static int scan_by_index(struct tfr_scan *t, struct mr_stream_in *index, struct 
             return mr_error_hint(err, "delete the index; the file can be scanned without it"), MR_E_FORMAT;
         }
         rc = record_length(t, number[0], &len, err);
-        if (rc >= 0 && len + TFR_HEAD + TFR_TAIL != number[1]) {
-            rc = mr_error_plain(err, MR_E_FORMAT,
-                                "'%s' line %llu: the record at %llu has %llu bytes, the index says %llu", index->path,
-                                (ull)t->record + 1, (ull)number[0], (ull)(len + TFR_HEAD + TFR_TAIL), (ull)number[1]);
+        if (rc >= 0 && len + MR_TFR_HEAD + MR_TFR_TAIL != number[1]) {
+            rc = mr_error_plain(
+                err, MR_E_FORMAT, "'%s' line %llu: the record at %llu has %llu bytes, the index says %llu", index->path,
+                (ull)t->record + 1, (ull)number[0], (ull)(len + MR_TFR_HEAD + MR_TFR_TAIL), (ull)number[1]);
             mr_error_hint(err, "delete the index; the file can be scanned without it");
         }
         if (rc >= 0)
@@ -422,14 +411,13 @@ static int scan_by_index(struct tfr_scan *t, struct mr_stream_in *index, struct 
     return rc;
 }
 
-static int tfr_scan(struct mr_store *s, const char *path, mr_scan_fn *fn, void *user, struct mr_layout *layout,
-                    struct mr_error *err)
+int mr_tfr_walk(struct mr_store *s, const char *path, mr_tfr_fn *fn, void *user, bool *gzip, struct mr_error *err)
 {
-    struct tfr_scan t = {.fn = fn, .user = user};
+    struct tfr_walk t = {.fn = fn, .user = user};
     struct mr_stream_in index;
     struct mr_store_stat st;
-    char side[PATH_MAX_BYTES];
-    int rc = index_path(path, side, err);
+    char side[MR_TFR_PATH_MAX];
+    int rc = mr_tfr_index_path(path, side, err);
     if (rc >= 0)
         rc = mr_stream_in_open(s, path, is_plain, &t.in, err);
     if (rc < 0)
@@ -441,9 +429,39 @@ static int tfr_scan(struct mr_store *s, const char *path, mr_scan_fn *fn, void *
         rc = scan_by_index(&t, &index, err);
         mr_stream_in_close(&index);
     }
-    bool gzip = t.in.gzip;
+    *gzip = t.in.gzip;
     mr_stream_in_close(&t.in);
-    return rc < 0 ? rc : tfr_layout(gzip, layout, err);
+    return rc < 0 ? rc : 0;
+}
+
+struct one_payload {
+    mr_scan_fn *fn;
+    void *user;
+};
+
+static int report_payload(void *user, struct mr_stream_in *in, const struct mr_tfr_record *r, struct mr_error *err)
+{
+    const struct one_payload *t = user;
+    struct mr_tf_found found;
+    struct mr_sample_ref ref;
+    int rc = mr_tf_example_find(&(struct mr_tf_source){source_get, in}, r->at + MR_TFR_HEAD, r->len, &found, err);
+    if (rc < 0)
+        return rc;
+    if (!found.is_example)
+        found = (struct mr_tf_found){
+            .payload_offset = r->at + MR_TFR_HEAD, .payload_length = r->len, .label = MR_LABEL_NONE};
+    rc = mr_tfr_payload_ref(in, r, found.payload_offset, found.payload_length, &ref, err);
+    ref.label = found.label;
+    return rc < 0 ? rc : t->fn(t->user, &ref, NULL, err);
+}
+
+static int tfr_scan(struct mr_store *s, const char *path, mr_scan_fn *fn, void *user, struct mr_layout *layout,
+                    struct mr_error *err)
+{
+    struct one_payload t = {.fn = fn, .user = user};
+    bool gzip = false;
+    int rc = mr_tfr_walk(s, path, report_payload, &t, &gzip, err);
+    return rc < 0 ? rc : mr_tfr_layout(gzip, layout, err);
 }
 
 /* ---- reading ---- */
@@ -451,19 +469,21 @@ static int tfr_scan(struct mr_store *s, const char *path, mr_scan_fn *fn, void *
 static int check_layout(const struct mr_layout *layout, struct mr_error *err)
 {
     const uint8_t *p = layout->data;
-    if (layout->len != 2 || p[0] != TFR_LAYOUT_VERSION || p[1] > TFR_GZIP)
+    if (layout->len != 2 || p[0] != MR_TFR_LAYOUT_VERSION || p[1] > MR_TFR_GZIP)
         return mr_error_plain(err, MR_E_FORMAT,
                               "bad layout of a TFRecord file (want 2 bytes of version %d, have %zu bytes)",
-                              TFR_LAYOUT_VERSION, layout->len);
+                              MR_TFR_LAYOUT_VERSION, layout->len);
     return 0;
 }
 
 static int tfr_cost(const struct mr_layout *layout, struct mr_read_cost *out, struct mr_error *err)
 {
+    if (mr_tfr_is_feature(layout))
+        return mr_tfr_feature_cost(layout, out, err);
     int rc = check_layout(layout, err);
     if (rc < 0)
         return rc;
-    bool gzip = ((const uint8_t *)layout->data)[1] & TFR_GZIP;
+    bool gzip = ((const uint8_t *)layout->data)[1] & MR_TFR_GZIP;
     *out = (struct mr_read_cost){
         .access = gzip ? MR_ACCESS_UNPACK : MR_ACCESS_RANGE,
         .bytes_read_per_payload_byte = 1.0,
@@ -476,10 +496,11 @@ static int tfr_cost(const struct mr_layout *layout, struct mr_read_cost *out, st
 static int tfr_unpack(const struct mr_layout *layout, const void *raw, size_t len, void **out, size_t *out_len,
                       struct mr_error *err)
 {
-    int rc = check_layout(layout, err);
+    bool feature = mr_tfr_is_feature(layout);
+    int rc = feature ? 0 : check_layout(layout, err);
     if (rc < 0)
         return rc;
-    if (!(((const uint8_t *)layout->data)[1] & TFR_GZIP))
+    if (feature ? !mr_tfr_feature_gzip(layout) : !(((const uint8_t *)layout->data)[1] & MR_TFR_GZIP))
         return mr_format_no_unpack(layout, raw, len, out, out_len, err);
     return mr_gzip_inflate(raw, len, out, out_len, err);
 }
@@ -488,9 +509,9 @@ static int tfr_plan(const struct mr_layout *layout, const struct mr_sample_ref *
                     struct mr_extent *ext, unsigned max, unsigned *n, struct mr_error *err)
 {
     struct mr_sample_ref whole = *ref;
-    if ((flags & MR_READ_VERIFY) && ref->aux) {
+    if ((flags & MR_READ_VERIFY) && ref->aux && !mr_tfr_is_feature(layout)) {
         uint64_t before = ref->aux >> AUX_BITS & AUX_MAX, after = ref->aux & AUX_MAX;
-        if (before > ref->raw.offset || before < TFR_HEAD || after < TFR_TAIL ||
+        if (before > ref->raw.offset || before < MR_TFR_HEAD || after < MR_TFR_TAIL ||
             ref->raw.length > UINT64_MAX - before - after)
             return mr_error_plain(err, MR_E_FORMAT, "bad reference to a TFRecord sample (offset %llu, aux %#x)",
                                   (ull)ref->raw.offset, ref->aux);
@@ -505,21 +526,23 @@ static int verify_record(const struct mr_sample_ref *ref, uint64_t before, const
     ull at = (ull)(ref->raw.offset - before);
     if (!length_is_sound(raw))
         return mr_error_plain(err, MR_E_CORRUPT, "record at offset %llu: checksum of the length differs", at);
-    if (mr_load_le64(raw) != len - TFR_HEAD - TFR_TAIL)
+    if (mr_load_le64(raw) != len - MR_TFR_HEAD - MR_TFR_TAIL)
         return mr_error_plain(err, MR_E_CHANGED, "record at offset %llu: length differs (want %zu, have %llu)", at,
-                              len - TFR_HEAD - TFR_TAIL, (ull)mr_load_le64(raw));
-    uint32_t want = mr_load_le32(raw + len - TFR_TAIL);
-    uint32_t have = mr_crc32c_mask(mr_crc32c(0, raw + TFR_HEAD, len - TFR_HEAD - TFR_TAIL));
+                              len - MR_TFR_HEAD - MR_TFR_TAIL, (ull)mr_load_le64(raw));
+    uint32_t want = mr_load_le32(raw + len - MR_TFR_TAIL);
+    uint32_t have = mr_crc32c_mask(mr_crc32c(0, raw + MR_TFR_HEAD, len - MR_TFR_HEAD - MR_TFR_TAIL));
     if (want != have)
         return mr_error_plain(err, MR_E_CORRUPT,
                               "record at offset %llu: checksum of its %zu bytes differs (want %08x, have %08x)", at,
-                              len - TFR_HEAD - TFR_TAIL, want, have);
+                              len - MR_TFR_HEAD - MR_TFR_TAIL, want, have);
     return 0;
 }
 
 static int tfr_decode(struct mr_decoder *d, const struct mr_layout *layout, const struct mr_sample_ref *ref,
                       unsigned flags, const void *raw, size_t len, struct mr_sample_out *out, struct mr_error *err)
 {
+    if (mr_tfr_is_feature(layout))
+        return mr_tfr_feature_decode(d, layout, ref, raw, len, out, err);
     if (!(flags & MR_READ_VERIFY) || !ref->aux)
         return mr_format_decode_bytes(d, layout, ref, flags, raw, len, out, err);
     struct mr_extent whole;
@@ -563,4 +586,5 @@ const struct mr_format_ops mr_format_tfrecord = {
     .unpack = tfr_unpack,
     .plan = tfr_plan,
     .decode = tfr_decode,
+    .fields = &mr_tfr_field_ops,
 };

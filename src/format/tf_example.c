@@ -2,8 +2,10 @@
  * no length in hostile input can lead outside the record. Functions return 1 = done, 0 = malformed, negative = the
  * source failed. Groups (wire types 3 and 4) do not occur in Examples and count as malformed. */
 #include "format/tf_example.h"
+#include "base/vec.h"
 #include "format/format.h"
 
+#include <errno.h>
 #include <string.h>
 
 enum wire { WIRE_VARINT = 0, WIRE_FIXED64 = 1, WIRE_LEN = 2, WIRE_FIXED32 = 5 };
@@ -258,6 +260,183 @@ int mr_tf_example_find(const struct mr_tf_source *src, uint64_t offset, uint64_t
     return 0;
 }
 
+/* ---- all features ---- */
+
+/* How many varints a packed run has: each ends with a byte whose highest bit is 0. */
+static int count_varints(const struct cursor *c, uint64_t *n)
+{
+    for (uint64_t at = c->at; at < c->end;) {
+        const uint8_t *p;
+        size_t len = (size_t)MR_MIN(c->end - at, (uint64_t)MR_TF_LOOK_MAX);
+        int rc = c->src->get(c->src->ctx, at, len, &p, c->err);
+        if (rc < 0)
+            return rc;
+        for (size_t i = 0; i < len; i++)
+            *n += !(p[i] & 0x80);
+        at += len;
+        if (at == c->end && (p[len - 1] & 0x80))
+            return 0;
+    }
+    return 1;
+}
+
+/* One piece of a list of numbers: a packed run, or one number of its own. */
+static int add_numbers(const struct field *f, unsigned pieces, struct mr_tf_feature *out)
+{
+    bool integers = out->kind == MR_TF_INTEGERS, packed = f->wire == WIRE_LEN;
+    struct cursor body = f->body;
+    uint64_t v = 0;
+    int rc = 1;
+    if (!packed && f->wire != (integers ? WIRE_VARINT : WIRE_FIXED32))
+        return 0;
+    if (integers && !out->values) {
+        if (packed && body.at < body.end && (rc = read_varint(&body, &v)) <= 0)
+            return rc;
+        out->first = (int64_t)(packed ? v : f->value);
+    }
+    out->dense = packed && pieces == 1;
+    if (out->dense) {
+        out->at = f->body.at;
+        out->bytes = f->body.end - f->body.at;
+    }
+    if (!packed)
+        out->values++;
+    else if (integers)
+        return count_varints(&f->body, &out->values);
+    else if ((f->body.end - f->body.at) % 4)
+        return 0;
+    else
+        out->values += (f->body.end - f->body.at) / 4;
+    return 1;
+}
+
+static int read_list(struct cursor c, struct mr_tf_feature *out)
+{
+    struct field f;
+    unsigned pieces = 0;
+    out->list_at = c.at;
+    out->list_bytes = c.end - c.at;
+    out->dense = true; /* no values */
+    while (c.at < c.end) {
+        int rc = next_field(&c, &f);
+        if (rc <= 0)
+            return rc;
+        if (f.number != 1)
+            continue;
+        pieces++;
+        if (out->kind != MR_TF_BYTES) {
+            if ((rc = add_numbers(&f, pieces, out)) <= 0)
+                return rc;
+            continue;
+        }
+        if (f.wire != WIRE_LEN)
+            return 0;
+        out->values++;
+        out->dense = pieces == 1;
+        out->at = f.body.at;
+        out->bytes = f.body.end - f.body.at;
+    }
+    return 1;
+}
+
+static int list_feature(struct cursor c, struct mr_tf_feature *out)
+{
+    struct field f;
+    while (c.at < c.end) {
+        int rc = next_field(&c, &f);
+        if (rc > 0 && f.wire == WIRE_LEN && f.number <= 3) {
+            out->kind = (enum mr_tf_kind)f.number;
+            out->values = out->at = out->bytes = 0;
+            rc = read_list(f.body, out);
+        }
+        if (rc <= 0)
+            return rc;
+    }
+    return 1;
+}
+
+static int list_entry(struct cursor c, struct mr_tf_list *out)
+{
+    struct field f;
+    struct mr_tf_feature x = {.dense = true};
+    while (c.at < c.end) {
+        const uint8_t *p = NULL;
+        int rc = next_field(&c, &f);
+        if (rc > 0 && f.wire == WIRE_LEN && f.number == 1) {
+            uint64_t len = f.body.end - f.body.at;
+            if (len >= sizeof x.name)
+                return mr_error_plain(c.err, MR_E_LIMIT, "a feature's name has %llu bytes (limit %zu)",
+                                      (unsigned long long)len, sizeof x.name - 1);
+            if (len && (rc = c.src->get(c.src->ctx, f.body.at, (size_t)len, &p, c.err)) < 0)
+                return rc;
+            if (len)
+                memcpy(x.name, p, (size_t)len);
+            x.name_len = (size_t)len;
+            rc = 1;
+        } else if (rc > 0 && f.wire == WIRE_LEN && f.number == 2) {
+            rc = list_feature(f.body, &x);
+        }
+        if (rc <= 0)
+            return rc;
+    }
+    for (size_t i = 0; i < out->n; i++)
+        if (out->item[i].name_len == x.name_len && memcmp(out->item[i].name, x.name, x.name_len) == 0) {
+            out->item[i] = x;
+            return 1;
+        }
+    struct mr_tf_feature *room = MR_VEC_ADD(out);
+    if (!room)
+        return mr_error_set(c.err, -ENOMEM, "cannot keep %zu features", out->n + 1);
+    *room = x;
+    return 1;
+}
+
+static int list_features(struct cursor c, struct mr_tf_list *out)
+{
+    struct field f;
+    while (c.at < c.end) {
+        int rc = next_field(&c, &f);
+        if (rc > 0 && f.number == 1 && f.wire == WIRE_LEN)
+            rc = out->n < MR_FIELDS_MAX ? list_entry(f.body, out)
+                                        : mr_error_plain(c.err, MR_E_LIMIT, "more than %u features", MR_FIELDS_MAX);
+        if (rc <= 0)
+            return rc;
+    }
+    return 1;
+}
+
+int mr_tf_example_list(const struct mr_tf_source *src, uint64_t offset, uint64_t len, struct mr_tf_list *out,
+                       struct mr_error *err)
+{
+    struct cursor c = {.src = src, .at = offset, .end = offset + len, .err = err};
+    struct field f;
+    out->n = 0;
+    while (c.at < c.end) {
+        int rc = next_field(&c, &f);
+        if (rc > 0 && f.number == 1 && f.wire == WIRE_LEN)
+            rc = list_features(f.body, out);
+        if (rc <= 0)
+            return rc;
+    }
+    return out->n > 0;
+}
+
+bool mr_tf_get_varint(const uint8_t **p, const uint8_t *end, uint64_t *out)
+{
+    uint64_t v = 0;
+    for (unsigned i = 0; i < 10 && *p < end; i++) {
+        uint8_t b = *(*p)++;
+        if (i == 9 && b > 1)
+            return false;
+        v |= (uint64_t)(b & 0x7f) << (7 * i);
+        if (!(b & 0x80)) {
+            *out = v;
+            return true;
+        }
+    }
+    return false;
+}
+
 /* ---- writing ---- */
 
 static size_t varint_len(uint64_t v)
@@ -268,7 +447,7 @@ static size_t varint_len(uint64_t v)
     return n;
 }
 
-static uint8_t *put_varint(uint8_t *p, uint64_t v)
+uint8_t *mr_tf_put_varint(uint8_t *p, uint64_t v)
 {
     while (v >= 0x80) {
         *p++ = (uint8_t)(v | 0x80);
@@ -279,13 +458,13 @@ static uint8_t *put_varint(uint8_t *p, uint64_t v)
 }
 
 /* The header of a length-delimited field; field numbers are below 16, so the tag is one byte. */
-static uint8_t *put_len(uint8_t *p, unsigned number, uint64_t len)
+uint8_t *mr_tf_put_len(uint8_t *p, unsigned number, uint64_t len)
 {
     *p++ = (uint8_t)(number << 3 | WIRE_LEN);
-    return put_varint(p, len);
+    return mr_tf_put_varint(p, len);
 }
 
-static uint64_t len_field(uint64_t len)
+uint64_t mr_tf_len_field(uint64_t len)
 {
     return 1 + varint_len(len) + len;
 }
@@ -293,7 +472,7 @@ static uint64_t len_field(uint64_t len)
 static uint8_t *put_key(uint8_t *p, const char *key)
 {
     size_t n = strlen(key);
-    p = put_len(p, 1, n);
+    p = mr_tf_put_len(p, 1, n);
     memcpy(p, key, n);
     return p + n;
 }
@@ -301,36 +480,36 @@ static uint8_t *put_key(uint8_t *p, const char *key)
 /* Features.feature[key].int64_list = [v], packed as TensorFlow writes it. */
 static uint64_t int64_entry_len(const char *key, uint64_t v)
 {
-    uint64_t list = len_field(varint_len(v)), feature = len_field(list);
-    return len_field(strlen(key)) + len_field(feature);
+    uint64_t list = mr_tf_len_field(varint_len(v)), feature = mr_tf_len_field(list);
+    return mr_tf_len_field(strlen(key)) + mr_tf_len_field(feature);
 }
 
 static uint8_t *put_int64_entry(uint8_t *p, const char *key, uint64_t v)
 {
-    uint64_t packed = varint_len(v), list = len_field(packed);
-    p = put_len(p, 1, int64_entry_len(key, v));
+    uint64_t packed = varint_len(v), list = mr_tf_len_field(packed);
+    p = mr_tf_put_len(p, 1, int64_entry_len(key, v));
     p = put_key(p, key);
-    p = put_len(p, 2, len_field(list));
-    p = put_len(p, 3, list);
-    p = put_len(p, 1, packed);
-    return put_varint(p, v);
+    p = mr_tf_put_len(p, 2, mr_tf_len_field(list));
+    p = mr_tf_put_len(p, 3, list);
+    p = mr_tf_put_len(p, 1, packed);
+    return mr_tf_put_varint(p, v);
 }
 
 size_t mr_tf_example_prefix(uint64_t payload_bytes, int64_t label, uint8_t out[MR_TF_PREFIX_MAX])
 {
-    uint64_t list = len_field(payload_bytes), feature = len_field(list);
-    uint64_t image = len_field(strlen("image")) + len_field(feature);
-    uint64_t features = len_field(image) + len_field(int64_entry_len("size", payload_bytes));
+    uint64_t list = mr_tf_len_field(payload_bytes), feature = mr_tf_len_field(list);
+    uint64_t image = mr_tf_len_field(strlen("image")) + mr_tf_len_field(feature);
+    uint64_t features = mr_tf_len_field(image) + mr_tf_len_field(int64_entry_len("size", payload_bytes));
     if (label != MR_LABEL_NONE)
-        features += len_field(int64_entry_len("label", (uint64_t)label));
-    uint8_t *p = put_len(out, 1, features);
+        features += mr_tf_len_field(int64_entry_len("label", (uint64_t)label));
+    uint8_t *p = mr_tf_put_len(out, 1, features);
     if (label != MR_LABEL_NONE)
         p = put_int64_entry(p, "label", (uint64_t)label);
     p = put_int64_entry(p, "size", payload_bytes);
-    p = put_len(p, 1, image);
+    p = mr_tf_put_len(p, 1, image);
     p = put_key(p, "image");
-    p = put_len(p, 2, feature);
-    p = put_len(p, 1, list);
-    p = put_len(p, 1, payload_bytes);
+    p = mr_tf_put_len(p, 2, feature);
+    p = mr_tf_put_len(p, 1, list);
+    p = mr_tf_put_len(p, 1, payload_bytes);
     return (size_t)(p - out);
 }

@@ -35,7 +35,11 @@ def roles(path):
 def equal(have, want):
     want = np.asarray(want)
     same_type = have.dtype == want.dtype and have.shape == want.shape
-    return same_type and np.ascontiguousarray(have).tobytes() == np.ascontiguousarray(want).tobytes()
+    return same_type and bits(have) == bits(want)
+
+
+def bits(array):
+    return np.ascontiguousarray(array).tobytes()
 
 
 def check(path, want, **options):
@@ -179,9 +183,152 @@ def a_shard_that_changed_is_an_error():
         raise AssertionError("a broken picture was delivered")
 
 
+# ---- TFRecord ----
+
+
+def varint(v):
+    v, out = v % 2**64, b""
+    while v > 127:
+        out, v = out + bytes([v & 127 | 128]), v >> 7
+    return out + bytes([v])
+
+
+def part(number, data):
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+def feature(value, packed=True):
+    """bytes or a list of them, float32 or int64 arrays, None: a Feature without a list."""
+    if value is None:
+        return b""
+    if isinstance(value, (bytes, list)):
+        return part(1, b"".join(part(1, v) for v in ([value] if isinstance(value, bytes) else value)))
+    if value.dtype == np.float32:
+        each = b"".join(varint(1 << 3 | 5) + v.tobytes() for v in value)
+        return part(2, part(1, value.tobytes()) if packed else each)
+    ints = [varint(int(v)) for v in value]
+    return part(3, part(1, b"".join(ints)) if packed else b"".join(varint(1 << 3) + v for v in ints))
+
+
+def example(features, packed=True):
+    return part(1, b"".join(part(1, part(1, n.encode()) + part(2, feature(v, packed))) for n, v in features.items()))
+
+
+def crc(data):
+    table = [0] * 256
+    for i in range(256):
+        c = i
+        for _ in range(8):
+            c = c >> 1 ^ (0x82F63B78 if c & 1 else 0)
+        table[i] = c
+    c = 0xFFFFFFFF
+    for b in data:
+        c = table[(c ^ b) & 255] ^ c >> 8
+    c ^= 0xFFFFFFFF
+    return ((c >> 15 | c << 17) + 0xA282EAD8 & 0xFFFFFFFF).to_bytes(4, "little")
+
+
+def records(name, datas, each=5):
+    path = os.path.join(folder, name)
+    os.makedirs(path)
+    for i in range(0, len(datas), each):
+        with open(os.path.join(path, f"part-{i:03d}.tfrecord"), "wb") as f:
+            for data in datas[i : i + each]:
+                size = len(data).to_bytes(8, "little")
+                f.write(size + crc(size) + data + crc(data))
+    return path
+
+
+def examples(n=12):
+    return [
+        {
+            "image/encoded": encoded(rng.integers(0, 255, (9 + i, 8, 3), dtype=np.uint8), "png"),
+            "image/class/label": np.array([i % 5]),
+            "box": rng.random(4 * (i % 3)).astype(np.float32),
+            "y": rng.random(3).astype(np.float32),
+            "tokens": rng.integers(-(2**62), 2**62, i % 4 + 1),
+            "text": f"n\u00e4me {i}".encode(),
+            "words": [b"a", b"bc"] if i % 2 else [b"only"],
+        }
+        for i in range(n)
+    ]
+
+
+def features_of_records_are_what_was_put_in():
+    samples = examples()
+    for i, s in enumerate(samples):  # protocol buffers keep no order of a map
+        samples[i] = dict(sorted(s.items(), key=lambda kv: (hash((kv[0], i)), kv[0]))) if i else s
+    for name, packed in (("tfr", True), ("tfr-unpacked", False)):
+        path = scan(records(name, [example(s, packed) for s in samples]))
+        have = roles(path)
+        assert have["image/encoded"] == ("u1", None, "input", "jpeg") and have["image/class/label"] == ("i8", (), "target", "label")
+        assert have["box"] == ("f4", (None,), "other", "raw") and have["y"] == ("f4", (3,), "target", "raw")
+        assert have["tokens"] == ("i8", (None,), "other", "raw") and have["words"][:2] == ("u1", (None,))
+        want = {
+            "image/encoded": [pixels(s["image/encoded"]) for s in samples],
+            "image/class/label": [np.int64(s["image/class/label"][0]) for s in samples],
+            "text": [np.frombuffer(s["text"], np.uint8) for s in samples],
+            "words": [np.frombuffer(b"\0".join(s["words"]), np.uint8) for s in samples],
+            **{n: [s[n] for s in samples] for n in ("box", "y", "tokens")},
+        }
+        check(path, want, fields="*")
+        check(path, want, fields="*", verify=True)
+        check(path, want, fields=["tokens", "y"], in_memory=True)
+        assert list(next(iter(Loader(path, 2))).fields) == ["image/encoded", "image/class/label", "y"]
+    flat = next(iter(Loader(path, 12, fields=["tokens"], variable="pack"))).fields
+    assert equal(flat["tokens"], np.concatenate(want["tokens"]))
+
+
+def records_of_cosmoflow_have_both_fields():
+    samples = [{"x": rng.integers(0, 99, 64, dtype=np.int16).tobytes(), "y": rng.random(4).astype(np.float32).tobytes()} for _ in range(4)]
+    path = scan(records("cosmo", [example(s) for s in samples]))
+    assert roles(path) == {"x": ("u1", (128,), "input", "raw"), "y": ("u1", (16,), "target", "raw")}
+    check(path, {k: [np.frombuffer(s[k], np.uint8) for s in samples] for k in "xy"})
+
+
+def records_that_differ_are_named():
+    samples = examples(9)
+    del samples[8]["y"]
+    scan(records("tfr-missing", [example(s) for s in samples]), fails=["part-005", "sample 3", "no feature 'y'"])
+    samples = examples(3)
+    samples[2]["y"] = np.array([1, 2])
+    path = records("tfr-types", [example(s) for s in samples])
+    scan(path, fails=["sample 2", "feature 'y' is i8, in the samples before it f4"])
+    scan(path, "--fields", "image/encoded,box:target")
+    assert [f["role"] for f in _core.schema(path)] == ["input", "target"]
+    samples = examples(3)
+    samples[1]["box"] = samples[2]["words"] = None  # a Feature that has no list is an empty one
+    check(scan(records("tfr-empty", [example(s) for s in samples])), {"box": [s["box"] if s["box"] is not None else np.zeros(0, np.float32) for s in samples]}, fields=["box"])
+    scan(records("tfr-mixed", [example(samples[0]), b"\xff no example"]), fails=["record 1", "is no Example"])
+    raw = [os.urandom(50) + b"\xff", b"\xff" * 9]
+    path = scan(records("tfr-raw", raw))
+    check(path, {"data": [np.frombuffer(r, np.uint8) for r in raw]}, fields="*")
+
+
+def tensorflow_parses_what_we_write():
+    try:
+        import tensorflow as tf
+    except ImportError:
+        print("  (there is no TensorFlow)")
+        return
+    path = gen("tf", "--format", "tfrecord", "--files", "2", "--samples-per-file", "4", "--labels", "3", "--fields",
+               "data:f4:3x4,mask:u1:3x4:target,ids:i8:5")  # fmt: skip
+    spec = {
+        "data": tf.io.FixedLenFeature([3, 4], tf.float32),
+        "mask": tf.io.FixedLenFeature([], tf.string),
+        "ids": tf.io.FixedLenFeature([5], tf.int64),
+        "label": tf.io.FixedLenFeature([], tf.int64),
+    }
+    files = sorted(os.path.join(path, n) for n in os.listdir(path) if n.endswith(".tfrecord"))
+    theirs = [tf.io.parse_single_example(r, spec) for r in tf.data.TFRecordDataset(files)]
+    want = {k: [t[k].numpy() for t in theirs] for k in ("data", "ids", "label")}
+    want["mask"] = [np.frombuffer(t["mask"].numpy(), np.uint8).reshape(3, 4) for t in theirs]
+    check(path, want)
+
+
 # ---- every format that gen writes ----
 
-SETS = {"hdf5": (), "tar": ()}
+SETS = {"hdf5": (), "tar": (), "tfrecord": ()}
 
 
 def generated_sets_scan_to_the_same_samples():
@@ -193,9 +340,10 @@ def generated_sets_scan_to_the_same_samples():
         subprocess.run([MILLRACE, "-q", "verify", path], check=True, stdout=subprocess.DEVNULL)
         os.unlink(os.path.join(path, "manifest.mrm"))
         scan(path, *options)
-        assert {name: parts[:3] for name, parts in roles(path).items()} == schema, fmt
-        have = [b.fields for b in Loader(path, 4, shuffle=True, seed=1)]
-        assert all(equal(a[name], b[name]) for a, b in zip(have, want) for name in b), fmt
+        if fmt != "tfrecord":  # a feature is flat, and bytes have no type
+            assert {name: parts[:3] for name, parts in roles(path).items()} == schema, fmt
+        have = [b.fields for b in Loader(path, 4, shuffle=True, seed=1, fields="*")]
+        assert all(bits(a[name]) == bits(b[name]) for a, b in zip(have, want) for name in b), fmt
         subprocess.run([MILLRACE, "-q", "verify", path], check=True, stdout=subprocess.DEVNULL)
 
 
@@ -206,6 +354,10 @@ run(
         odd_arrays_in_shards_are_what_numpy_reads,
         shards_that_differ_are_named,
         a_shard_that_changed_is_an_error,
+        features_of_records_are_what_was_put_in,
+        records_of_cosmoflow_have_both_fields,
+        records_that_differ_are_named,
+        tensorflow_parses_what_we_write,
         generated_sets_scan_to_the_same_samples,
     ]
 )
