@@ -2,7 +2,7 @@
  * their labels (int64), left out when no sample has one. Samples of different sizes in one file get a member each,
  * 'x_000000', 'x_000001', ...; deflate by compression zip (or gzip: the same algorithm).
  *
- * Four ways to read, told by the layout:
+ * Five ways to read, told by the layout:
  *   STORED    the sample is one range, read in place. With MR_READ_VERIFY and one sample per member the range grows to
  *             the whole member, whose CRC is checked. Rows of a member with several samples are not checked one by one:
  *             that would read the whole file for each.
@@ -10,8 +10,9 @@
  *             that differ in them still share one layout.
  *   PACKED    several samples in a deflated, Fortran-ordered or last-axis member: the file is unpacked once, with its
  *             CRC checked, into C-ordered rows.
+ *   UNIT      the same of one field of several: only its member is read and unpacked.
  *
- * npz_layout.[ch] has the layout, npz_scan.c finds samples in files of others. */
+ * npz_fields.c writes samples of several fields; npz_layout.[ch] has the layout, npz_scan.c finds samples in files of others. */
 #include "format/npz_layout.h"
 #include "format/zip_write.h"
 
@@ -221,11 +222,13 @@ static int npz_cost(const struct mr_layout *layout, struct mr_read_cost *out, st
     if (rc < 0)
         return rc;
     struct mr_read_cost c = {.access = MR_ACCESS_RANGE, .bytes_read_per_payload_byte = 1.0};
-    if (l.mode == MR_NPZ_PACKED) {
+    if (l.mode == MR_NPZ_PACKED || l.mode == MR_NPZ_UNIT) {
         uint64_t row = 0;
         (void)mr_array_bytes(&l.desc.dims, l.desc.dtype, &row);
-        c.access = MR_ACCESS_UNPACK;
-        c.note = "several samples in one deflated or Fortran-ordered member: the file is unpacked as a whole";
+        c.access = l.mode == MR_NPZ_UNIT ? MR_ACCESS_UNIT : MR_ACCESS_UNPACK;
+        c.note = l.mode == MR_NPZ_UNIT
+                     ? "several samples in one deflated or Fortran-ordered member, which is unpacked as a whole"
+                     : "several samples in one deflated or Fortran-ordered member: the file is unpacked as a whole";
         if (row && l.desc.rows)
             c.bytes_read_per_payload_byte = (double)l.packed_bytes / ((double)row * (double)l.desc.rows);
     } else if (l.mode == MR_NPZ_DEFLATED) {
@@ -244,7 +247,7 @@ static int npz_cost(const struct mr_layout *layout, struct mr_read_cost *out, st
 /* Is the sample a member of its own, so that its CRC can be checked? */
 static bool checkable(const struct mr_npz_layout *l)
 {
-    return l->mode != MR_NPZ_PACKED && !(l->desc.flags & MR_ARRAY_ROWS);
+    return l->mode != MR_NPZ_PACKED && l->mode != MR_NPZ_UNIT && !(l->desc.flags & MR_ARRAY_ROWS);
 }
 
 static int npz_plan(const struct mr_layout *layout, const struct mr_sample_ref *ref, unsigned flags,
@@ -258,6 +261,14 @@ static int npz_plan(const struct mr_layout *layout, const struct mr_sample_ref *
     if (max < 1)
         return mr_error_plain(err, MR_E_LIMIT, "no room for the sample's range");
     struct mr_extent e = ref->raw;
+    if (l.mode == MR_NPZ_UNIT) {
+        uint64_t span = (uint64_t)l.place.prefix_bytes + l.place.descriptor_bytes;
+        if (!mr_add_ok(l.packed_bytes, span, &span))
+            return mr_error_plain(err, MR_E_FORMAT, "bad npz layout (%llu packed bytes)",
+                                  (unsigned long long)l.packed_bytes);
+        ext[0] = (struct mr_extent){l.member_offset, span};
+        return 0;
+    }
     uint64_t before = l.mode == MR_NPZ_DEFLATED ? l.place.prefix_bytes : 0, end;
     if (l.mode == MR_NPZ_STORED && (flags & MR_READ_VERIFY) && checkable(&l))
         before = (uint64_t)l.place.prefix_bytes + l.npy_bytes;
@@ -352,6 +363,14 @@ static int npz_decode(struct mr_decoder *d, const struct mr_layout *layout, cons
     int rc;
     if ((rc = mr_npz_layout_get(layout, &l, err)) < 0 || (rc = npz_plan(layout, ref, flags, &want, 1, &n, err)) < 0)
         return rc;
+    if (l.mode == MR_NPZ_UNIT) { /* raw is the unpacked member */
+        if (ref->raw.offset > len || ref->raw.length > len - ref->raw.offset)
+            return mr_error_plain(err, MR_E_FORMAT, "unexpected end of the member (want %llu bytes at %llu, have %zu)",
+                                  (unsigned long long)ref->raw.length, (unsigned long long)ref->raw.offset, len);
+        out->label = ref->label;
+        l.desc.flags &= ~(unsigned)(MR_ARRAY_SWAP | MR_ARRAY_FORTRAN | MR_ARRAY_LAST);
+        return mr_array_deliver_as(d, 0, &l.desc, (const uint8_t *)raw + ref->raw.offset, ref->raw.length, out, err);
+    }
     if (len != want.length)
         return mr_error_plain(err, MR_E_FORMAT, "unexpected end of sample (want %llu bytes at %llu, have %zu)",
                               (unsigned long long)want.length, (unsigned long long)want.offset, len);
@@ -419,8 +438,10 @@ static int npz_unpack(const struct mr_layout *layout, const void *raw, size_t le
     int rc = mr_npz_layout_get(layout, &l, err);
     if (rc < 0)
         return rc;
-    if (l.mode != MR_NPZ_PACKED)
+    if (l.mode != MR_NPZ_PACKED && l.mode != MR_NPZ_UNIT)
         return mr_format_no_unpack(layout, raw, len, out, out_len, err);
+    if (l.mode == MR_NPZ_UNIT)
+        l.member_offset = 0;
     if ((rc = member_bytes(&l, raw, len, &owned, &data, &bytes, err)) < 0)
         return rc;
     struct mr_npy_header h;
@@ -464,4 +485,5 @@ const struct mr_format_ops mr_format_npz = {
     .unpack = npz_unpack,
     .plan = npz_plan,
     .decode = npz_decode,
+    .fields = &mr_npz_field_ops,
 };

@@ -36,7 +36,7 @@ int mr_npz_layout_get(const struct mr_layout *layout, struct mr_npz_layout *out,
 {
     const uint8_t *data = layout->data;
     size_t used;
-    if (layout->len < NPZ_FIXED || data[0] != NPZ_LAYOUT_VERSION || data[1] > MR_NPZ_PACKED || data[3] > 1)
+    if (layout->len < NPZ_FIXED || data[0] != NPZ_LAYOUT_VERSION || data[1] > MR_NPZ_UNIT || data[3] > 1)
         return mr_error_plain(err, MR_E_FORMAT, "bad npz layout (%zu bytes)", layout->len);
     struct mr_npz_layout l = {.mode = data[1],
                               .strip = data[3],

@@ -9,7 +9,8 @@
 #include "format/npy_header.h"
 #include "format/zip_read.h"
 
-enum mr_npz_mode { MR_NPZ_STORED, MR_NPZ_DEFLATED, MR_NPZ_PACKED };
+/* UNIT: as PACKED, but readers take the member alone, not the whole file: a field of several. */
+enum mr_npz_mode { MR_NPZ_STORED, MR_NPZ_DEFLATED, MR_NPZ_PACKED, MR_NPZ_UNIT };
 
 struct mr_npz_layout {
     enum mr_npz_mode mode;
@@ -28,5 +29,8 @@ int mr_npz_layout_get(const struct mr_layout *layout, struct mr_npz_layout *out,
 /* Finds the samples of a file; `rows`: the first axis of its array counts samples. */
 int mr_npz_scan(struct mr_store *store, const char *path, bool rows, mr_scan_fn *fn, void *user,
                 struct mr_layout *layout, struct mr_error *err);
+int mr_npz_scan_fields(struct mr_store *store, const char *path, unsigned flags, const struct mr_field_sink *sink,
+                       struct mr_error *err);
+extern const struct mr_field_ops mr_npz_field_ops; /* npz_fields.c */
 
 #endif

@@ -1,5 +1,8 @@
-/* Finding the samples of an NPZ file: its members, their arrays and labels. Every size is checked against the file. */
+/* Finding the samples of an NPZ file: its members, their arrays and labels. Every size is checked against the file. With
+ * fields each member is one: rows of it where the primary one's first axis counts samples, else whole arrays. */
 #include "format/npz_layout.h"
+#include "base/log.h"
+#include "format/field_names.h"
 #include "format/zip_write.h"
 
 #include <errno.h>
@@ -21,6 +24,9 @@ struct npz_scan {
     int64_t *labels;
     uint64_t n_labels;
     bool labels_scalar;
+    const struct mr_zip_member *label_member;
+    enum mr_dtype label_dtype;
+    struct mr_field *shape; /* of numbered members: widened by each; NULL: not wanted */
 };
 
 /* Reads a small member completely. */
@@ -156,6 +162,8 @@ static int read_labels(struct npz_scan *s, struct mr_error *err)
                 load_integer(data + h.payload_offset + i * mr_dtype_bytes(h.dtype), h.dtype, h.flags & MR_ARRAY_SWAP);
         s->n_labels = n;
         s->labels_scalar = h.n == 0;
+        s->label_member = m;
+        s->label_dtype = h.dtype;
     }
     free(data);
     return s->n_labels && !s->labels ? mr_error_set(err, -ENOMEM, "cannot keep %llu labels", (unsigned long long)n) : 0;
@@ -246,6 +254,18 @@ static int emit_rows(struct npz_scan *s, const struct mr_zip_member *m, struct m
     return rc < 0 ? rc : 0;
 }
 
+static void widen_shape(struct mr_field *all, const struct mr_array_desc *desc, bool first)
+{
+    const struct mr_field one = {.dtype = desc->dtype, .variable = MR_FIELD_FIXED, .dims = desc->dims};
+    if (!all)
+        return;
+    if (first) {
+        all->dtype = desc->dtype;
+        all->dims = desc->dims;
+    }
+    mr_field_widen(all, &one);
+}
+
 /* Members of different sizes, as our writer makes them. All must share one layout. */
 static int scan_numbered(struct npz_scan *s, size_t n, struct mr_npz_layout *l, struct mr_error *err)
 {
@@ -258,6 +278,7 @@ static int scan_numbered(struct npz_scan *s, size_t n, struct mr_npz_layout *l, 
             return rc;
         if (h.n == 1)
             one.desc.flags |= MR_ARRAY_FLEX;
+        widen_shape(s->shape, &one.desc, i == 0);
         place_in_layout(m, &one.place, &h, &one);
         if (one.mode == MR_NPZ_DEFLATED)
             one.desc = (struct mr_array_desc){.dtype = h.dtype};
@@ -273,6 +294,28 @@ static int scan_numbered(struct npz_scan *s, size_t n, struct mr_npz_layout *l, 
     return 0;
 }
 
+/* As many labels as the first axis is long: it counts samples. DLIO puts the samples on the last axis. */
+static void choose_rows(const struct npz_scan *s, const struct mr_npy_header *h, bool *rows, bool *last)
+{
+    *last = false;
+    if (*rows || !s->n_labels || s->labels_scalar || !h->n)
+        return;
+    *rows = h->shape[0] == s->n_labels;
+    *last = !*rows && s->n_labels > 1 && h->shape[h->n - 1] == s->n_labels;
+    *rows |= *last;
+}
+
+/* One row is one whole sample, without the sample axis. */
+static void strip_one(struct mr_npy_header *h, bool *rows, bool last, struct mr_npz_layout *l)
+{
+    if (!*rows || h->n == 0 || h->shape[0] != 1 || last)
+        return;
+    memmove(h->shape, h->shape + 1, (h->n - 1) * sizeof(h->shape[0]));
+    h->n--;
+    *rows = false;
+    l->strip = l->mode == MR_NPZ_DEFLATED;
+}
+
 static int scan_one(struct npz_scan *s, bool rows, struct mr_npz_layout *l, struct mr_error *err)
 {
     const struct mr_zip_member *m = choose_member(&s->list);
@@ -284,18 +327,8 @@ static int scan_one(struct npz_scan *s, bool rows, struct mr_npz_layout *l, stru
     if ((rc = member_header(s, m, &l->place, &h, err)) < 0)
         return rc;
     place_in_layout(m, &l->place, &h, l);
-    if (!rows && s->n_labels && !s->labels_scalar && h.n > 0) {
-        /* As many labels as the first axis is long: it counts samples. DLIO puts the samples on the last axis. */
-        rows = h.shape[0] == s->n_labels;
-        last = !rows && s->n_labels > 1 && h.shape[h.n - 1] == s->n_labels;
-        rows |= last;
-    }
-    if (rows && h.n > 0 && h.shape[0] == 1 && !last) { /* one row is one whole sample, without the sample axis */
-        memmove(h.shape, h.shape + 1, (h.n - 1) * sizeof(h.shape[0]));
-        h.n--;
-        rows = false;
-        l->strip = l->mode == MR_NPZ_DEFLATED;
-    }
+    choose_rows(s, &h, &rows, &last);
+    strip_one(&h, &rows, last, l);
     if ((rc = mr_npy_header_desc(&h, rows, last, &l->desc, err)) < 0)
         return rc;
     if (rows)
@@ -325,4 +358,277 @@ int mr_npz_scan(struct mr_store *store, const char *path, bool rows, mr_scan_fn 
     mr_zip_list_done(&s.list);
     (void)mr_object_close(s.o, NULL); /* nothing was written */
     return rc;
+}
+
+/* ---- several fields ---- */
+
+struct npz_field {
+    const struct mr_zip_member *member;
+    struct mr_npz_layout l;
+    uint64_t base, step; /* of the first sample's bytes; to the next one's */
+    uint64_t bytes;
+};
+
+struct npz_fields {
+    struct npz_scan s;
+    const struct mr_field_sink *sink;
+    bool rows, last; /* the first or the last axis counts samples */
+    bool many;       /* there is another field with values */
+    uint64_t samples;
+    unsigned n;
+    struct npz_field *f;
+    struct mr_field *field;
+    struct mr_layout *layout;
+    struct mr_sample_ref *ref;
+    char (*name)[MR_FIELD_NAME_MAX];
+};
+
+static int reserve_fields(struct npz_fields *x, size_t n, struct mr_error *err)
+{
+    x->f = calloc(n, sizeof(*x->f));
+    x->field = calloc(n, sizeof(*x->field));
+    x->layout = calloc(n, sizeof(*x->layout));
+    x->ref = calloc(n, sizeof(*x->ref));
+    x->name = calloc(n, sizeof(*x->name));
+    bool there = x->f && x->field && x->layout && x->ref && x->name;
+    return there ? 0 : mr_error_set(err, -ENOMEM, "cannot look at %zu members", n);
+}
+
+static void fields_done(struct npz_fields *x)
+{
+    for (unsigned i = 0; x->layout && i < x->n; i++)
+        free(x->layout[i].data);
+    free(x->f);
+    free(x->field);
+    free(x->layout);
+    free(x->ref);
+    free(x->name);
+}
+
+/* How the rows of a member lie; as emit_rows, but that a field of several is unpacked alone. */
+static int place_rows(struct npz_fields *x, struct npz_field *f, struct mr_error *err)
+{
+    struct mr_npz_layout *l = &f->l;
+    struct mr_array_desc order = l->desc;
+    (void)mr_array_bytes(&l->desc.dims, l->desc.dtype, &f->bytes); /* checked by mr_npy_header_desc */
+    if (f->bytes == 0 && l->desc.rows > ROWS_WITHOUT_BYTES_MAX)
+        return mr_error_plain(err, MR_E_LIMIT, "%llu rows without bytes (limit %u)", (unsigned long long)l->desc.rows,
+                              ROWS_WITHOUT_BYTES_MAX);
+    order.flags &= ~(unsigned)MR_ARRAY_SWAP;
+    f->base = f->member->header_offset + l->place.prefix_bytes + l->npy_bytes;
+    f->step = f->bytes;
+    l->member_offset = f->member->header_offset;
+    l->packed_bytes = f->member->packed_bytes;
+    if (l->mode != MR_NPZ_DEFLATED && mr_array_is_plain(&order))
+        return 0;
+    l->mode = x->many ? MR_NPZ_UNIT : MR_NPZ_PACKED;
+    f->base = 0;
+    return f->member->bytes <= MR_LIMIT_UNPACKED_BYTES
+               ? 0
+               : mr_error_plain(err, MR_E_LIMIT, "member of %llu bytes has to be unpacked as a whole (limit %llu)",
+                                (unsigned long long)f->member->bytes, (unsigned long long)MR_LIMIT_UNPACKED_BYTES);
+}
+
+/* Looks at a member as field k. MR_E_UNSUPPORTED: it does not count the samples. */
+static int open_field(struct npz_fields *x, const struct mr_zip_member *m, struct mr_error *err)
+{
+    struct npz_field *f = &x->f[x->n];
+    struct mr_npy_header h;
+    bool rows = x->rows, last = x->last;
+    *f = (struct npz_field){.member = m};
+    int rc = member_header(&x->s, m, &f->l.place, &h, err);
+    if (rc < 0)
+        return rc;
+    place_in_layout(m, &f->l.place, &h, &f->l);
+    if (x->n == 0) {
+        choose_rows(&x->s, &h, &rows, &last);
+        rows = rows && h.n > 0;
+        x->rows = rows;
+        x->last = last;
+        x->samples = rows ? h.shape[last ? h.n - 1 : 0] : 1;
+    } else if (rows) {
+        bool first = h.n && h.shape[0] == x->samples;
+        last = !first && last && h.n && h.shape[h.n - 1] == x->samples;
+        if (!first && !last)
+            return mr_error_plain(err, MR_E_UNSUPPORTED, "'%s' has not %llu rows", m->name,
+                                  (unsigned long long)x->samples);
+    }
+    strip_one(&h, &rows, last, &f->l);
+    if ((rc = mr_npy_header_desc(&h, rows, last, &f->l.desc, err)) < 0)
+        return rc;
+    snprintf(x->name[x->n], sizeof x->name[0], "%.*s", (int)MR_MIN(strlen(m->name) - 4, sizeof x->name[0] - 1),
+             m->name);
+    x->field[x->n] = (struct mr_field){.name = x->name[x->n],
+                                       .dtype = h.dtype,
+                                       .role = x->n ? mr_field_role_of_name(x->name[x->n]) : MR_FIELD_INPUT,
+                                       .variable = MR_FIELD_FIXED,
+                                       .dims = f->l.desc.dims};
+    if (rows)
+        return place_rows(x, f, err);
+    f->bytes = h.payload_bytes;
+    f->base = m->header_offset + f->l.place.prefix_bytes;
+    if (f->l.mode == MR_NPZ_STORED) {
+        f->base += f->l.npy_bytes;
+    } else {
+        f->bytes = m->packed_bytes;
+        f->l.desc = (struct mr_array_desc){.dtype = h.dtype}; /* the inflated member tells */
+    }
+    return 0;
+}
+
+/* Are the labels integers of 32 bits, one per sample? */
+static bool labels_fit(const struct npz_fields *x)
+{
+    const struct npz_scan *s = &x->s;
+    bool fit = s->label_member && s->n_labels == x->samples;
+    for (uint64_t i = 0; fit && i < s->n_labels; i++)
+        fit = s->labels[i] > INT32_MIN && s->labels[i] <= INT32_MAX;
+    return fit;
+}
+
+static int add_field(struct npz_fields *x, const struct mr_zip_member *m, bool wanted, struct mr_error *err)
+{
+    struct mr_error why = {0};
+    if (x->n && m == x->s.label_member && labels_fit(x)) {
+        snprintf(x->name[x->n], sizeof x->name[0], "%.*s", (int)strlen(m->name) - 4, m->name);
+        x->field[x->n] = (struct mr_field){.name = x->name[x->n],
+                                           .dtype = x->s.label_dtype,
+                                           .storage = MR_FIELD_LABEL,
+                                           .role = MR_FIELD_TARGET,
+                                           .variable = MR_FIELD_FIXED};
+        x->n++;
+        return 0;
+    }
+    int rc = open_field(x, m, &why);
+    if (rc >= 0) {
+        x->n++;
+        return 0;
+    }
+    if (x->n && !wanted && (rc == MR_E_UNSUPPORTED || rc == MR_E_LIMIT)) {
+        mr_log(MR_LOG_INFO, "member '%s' is left out: %s", m->name, why.message);
+        return 0;
+    }
+    return mr_error_plain(err, rc, "member '%s': %s", m->name, why.message);
+}
+
+static const struct mr_zip_member *find_array(const struct mr_zip_list *l, const char *name)
+{
+    char with[MR_FIELD_NAME_MAX + 8];
+    snprintf(with, sizeof with, "%.*s.npy", (int)MR_FIELD_NAME_MAX, name);
+    return mr_zip_find(l, with);
+}
+
+static int choose_fields(struct npz_fields *x, struct mr_error *err)
+{
+    const struct mr_zip_list *l = &x->s.list;
+    const struct mr_zip_member *first = choose_member(l);
+    int rc = first ? 0 : mr_error_plain(err, MR_E_FORMAT, "the archive has no .npy member (%zu members)", l->n);
+    for (unsigned i = 0; i < x->sink->n_wanted && rc >= 0; i++) {
+        const struct mr_zip_member *m = find_array(l, x->sink->wanted[i]);
+        rc = m ? add_field(x, m, true, err)
+               : mr_error_plain(err, MR_E_FORMAT, "the archive has no member '%.80s.npy'", x->sink->wanted[i]);
+    }
+    if (x->sink->n_wanted || rc < 0)
+        return rc;
+    rc = add_field(x, first, true, err);
+    for (size_t i = 0; i < l->n && rc >= 0; i++)
+        if (&l->member[i] != first && is_array(l->member[i].name) && x->n < MR_FIELDS_MAX)
+            rc = add_field(x, &l->member[i], false, err);
+    return rc;
+}
+
+static int report_fields(struct npz_fields *x, struct mr_error *err)
+{
+    bool labelled = false;
+    int rc = 0;
+    for (unsigned k = 0; k < x->n; k++)
+        labelled |= x->field[k].storage == MR_FIELD_LABEL;
+    for (uint64_t i = 0; i < x->samples && rc >= 0; i++) {
+        for (unsigned k = 0; k < x->n; k++)
+            x->ref[k] =
+                (struct mr_sample_ref){.raw = {x->f[k].base + i * x->f[k].step, x->f[k].bytes}, .label = MR_LABEL_NONE};
+        x->ref[0].label = labelled ? label_of(&x->s, i) : MR_LABEL_NONE;
+        rc = x->sink->sample(x->sink->user, x->ref, x->n, NULL, err);
+    }
+    for (unsigned k = 0; k < x->n && rc >= 0; k++)
+        if (x->field[k].storage != MR_FIELD_LABEL)
+            rc = mr_npz_layout_put(&x->f[k].l, &x->layout[k], err);
+    if (rc < 0)
+        return rc;
+    rc = x->sink->done(x->sink->user, x->field, x->layout, x->n, err);
+    memset(x->layout, 0, x->n * sizeof(*x->layout)); /* they are the sink's */
+    return rc;
+}
+
+struct numbered {
+    const struct mr_field_sink *sink;
+    bool labelled;
+};
+
+static int report_numbered(void *user, const struct mr_sample_ref *ref, const char *key, struct mr_error *err)
+{
+    const struct numbered *t = user;
+    struct mr_sample_ref refs[2] = {*ref};
+    refs[0].label = t->labelled ? ref->label : MR_LABEL_NONE;
+    return t->sink->sample(t->sink->user, refs, 1 + t->labelled, key, err);
+}
+
+/* A member per sample, 'x_000000' and so on: one field, and the labels. */
+static int scan_numbered_fields(struct npz_fields *x, size_t n, struct mr_error *err)
+{
+    struct mr_field field[2] = {{.name = "x", .role = MR_FIELD_INPUT, .variable = MR_FIELD_FIXED}};
+    struct mr_layout layout[2] = {{0}};
+    struct mr_npz_layout l = {0};
+    struct numbered t = {.sink = x->sink};
+    x->samples = n;
+    t.labelled = labels_fit(x);
+    x->s.fn = report_numbered;
+    x->s.user = &t;
+    x->s.shape = &field[0];
+    if (x->sink->n_wanted)
+        return mr_error_plain(err, MR_E_UNSUPPORTED, "the archive has a member for each sample, no fields by name");
+    if (t.labelled)
+        field[1] = (struct mr_field){.name = "y",
+                                     .dtype = x->s.label_dtype,
+                                     .storage = MR_FIELD_LABEL,
+                                     .role = MR_FIELD_TARGET,
+                                     .variable = MR_FIELD_FIXED};
+    int rc = scan_numbered(&x->s, n, &l, err);
+    if (rc >= 0)
+        rc = mr_npz_layout_put(&l, &layout[0], err);
+    return rc < 0 ? rc : x->sink->done(x->sink->user, field, layout, 1 + t.labelled, err);
+}
+
+/* Is there more than one member with values? */
+static bool has_many(const struct npz_fields *x)
+{
+    size_t arrays = 0;
+    for (size_t i = 0; i < x->s.list.n; i++)
+        arrays += is_array(x->s.list.member[i].name) && &x->s.list.member[i] != x->s.label_member;
+    return arrays > 1;
+}
+
+int mr_npz_scan_fields(struct mr_store *store, const char *path, unsigned flags, const struct mr_field_sink *sink,
+                       struct mr_error *err)
+{
+    struct npz_fields x = {.sink = sink, .rows = flags & MR_SCAN_ROWS};
+    int rc = mr_object_open(store, path, MR_OBJ_READ, &x.s.o, err);
+    if (rc < 0)
+        return rc;
+    if ((rc = mr_zip_list_read(x.s.o, &x.s.list, err)) == 0 && (rc = read_labels(&x.s, err)) == 0) {
+        size_t n = numbered_members(&x.s.list);
+        x.many = has_many(&x);
+        if (n)
+            rc = scan_numbered_fields(&x, n, err);
+        else if ((rc = reserve_fields(&x, x.s.list.n + 1 + sink->n_wanted, err)) == 0 &&
+                 (rc = choose_fields(&x, err)) >= 0)
+            rc = report_fields(&x, err);
+    }
+    if (rc < 0)
+        mr_error_context(err, "in '%s'", path);
+    fields_done(&x);
+    free(x.s.labels);
+    mr_zip_list_done(&x.s.list);
+    (void)mr_object_close(x.s.o, NULL); /* nothing was written */
+    return rc < 0 ? rc : 0;
 }

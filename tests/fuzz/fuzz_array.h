@@ -29,6 +29,7 @@ static inline void fuzz_rows_and_unpack(const struct mr_format_ops *f, const cha
     if (!d)
         d = mr_decoder_create();
     for (unsigned rows = 0; rows < 2; rows++) {
+        fuzz_scan_and_read_fields(f, path, rows ? MR_SCAN_ROWS : 0);
         int (*scan)(struct mr_store *, const char *, mr_scan_fn *, void *, struct mr_layout *, struct mr_error *) =
             rows ? f->scan_rows : f->scan;
         found.n = 0;

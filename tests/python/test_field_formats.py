@@ -183,6 +183,47 @@ def a_shard_that_changed_is_an_error():
         raise AssertionError("a broken picture was delivered")
 
 
+# ---- NPZ ----
+
+
+def archives_are_what_numpy_reads():
+    for name, save in (("npz", np.savez), ("npz-deflated", np.savez_compressed)):
+        path = os.path.join(folder, name)
+        os.makedirs(path)
+        files = []
+        for i, n in enumerate((5, 3, 1)):
+            arrays = {
+                "x": rng.random((n, 4, 6)).astype(np.float32),
+                "mask": np.asfortranarray(rng.integers(0, 9, (n, 4, 6)).astype(np.int16)),
+                "weight": rng.random(n).astype(">f8"),
+                "y": rng.integers(0, 5, n),
+                "about": np.arange(99 - i),  # neither as many rows nor one label per sample
+                "words": np.array(["text"]),
+            }
+            save(os.path.join(path, f"{i}.npz"), **arrays)
+            files.append(arrays)
+        scan(path)
+        have = roles(path)
+        assert set(have) == {"x", "mask", "weight", "y"} and have["y"] == ("i8", (), "target", "label")
+        assert have["x"] == ("f4", (4, 6), "input", "raw") and have["weight"][2] == "weight"
+        want = {k: [row.astype(row.dtype.newbyteorder("<")) for f in files for row in f[k]] for k in have}
+        check(path, want)
+        check(path, want, in_memory=True)
+        check(path, want, fields=["mask", "y"], tiers="ram=4MiB", rank=0, world=1, epochs=1)
+        scan(path, "--fields", "words", fails=["0.npz", "words"])
+
+
+def whole_arrays_are_fields_of_one_sample():
+    path = os.path.join(folder, "npz-whole")
+    os.makedirs(path)
+    arrays = [{"image": rng.random((3 + i, 5)), "points": rng.random((i, 2)).astype(np.float32)} for i in range(4)]
+    for i, a in enumerate(arrays):
+        np.savez_compressed(os.path.join(path, f"{i}.npz"), **a)
+    scan(path)
+    assert roles(path)["points"] == ("f4", (None, 2), "input", "raw")
+    check(path, {k: [a[k] for a in arrays] for k in ("image", "points")}, verify=True)
+
+
 # ---- TFRecord ----
 
 
@@ -328,7 +369,7 @@ def tensorflow_parses_what_we_write():
 
 # ---- every format that gen writes ----
 
-SETS = {"hdf5": (), "tar": (), "tfrecord": ()}
+SETS = {"hdf5": (), "tar": (), "tfrecord": (), "npz": ("--rows",)}
 
 
 def generated_sets_scan_to_the_same_samples():
@@ -354,6 +395,8 @@ run(
         odd_arrays_in_shards_are_what_numpy_reads,
         shards_that_differ_are_named,
         a_shard_that_changed_is_an_error,
+        archives_are_what_numpy_reads,
+        whole_arrays_are_fields_of_one_sample,
         features_of_records_are_what_was_put_in,
         records_of_cosmoflow_have_both_fields,
         records_that_differ_are_named,

@@ -21,6 +21,9 @@ static const struct {
     {"tar", "tar", "data:f4:4x48x72,mask:i4:48x72:target,weight:f8:-", 5, 7, 0},
     {"tfrecord", "tfrecord", "data:f4:4x48x72,mask:i4:48x72:target,weight:f8:-,tokens:i8:5", 5, 7, 0},
     {"tfrecord-gzip", "tfrecord", "data:f4:4x48x72,mask:i4:48x72:target,weight:f8:-", 5, 0, 1},
+    {"npz", "npz", "data:f4:4x48x72,mask:i4:48x72:target,weight:f8:-", 5, 7, 0},
+    {"npz-zip", "npz", "data:f4:4x48x72,mask:i4:48x72:target,weight:f8:-", 5, 0, 2},
+    {"npz-one", "npz", "data:f4:4x48x72,mask:i4:48x72:target,weight:f8:-", 1, 0, 2},
     {"tar-gzip", "tar", "data:f4:4x48x72,mask:i4:48x72:target,weight:f8:-", 5, 0, 1},
 };
 
