@@ -122,13 +122,15 @@ enum mr_loader_ragged {
 
 /* What becomes of a field's values with `preprocess`: geometry is drawn once per sample and done to all of them. */
 enum mr_field_use {
-    MR_USE_AUTO,  /* IMAGE for the first input that is stored as JPEG or PNG, or is the only input of shape height x
-                     width (x channels) of u1; else VALUE */
+    MR_USE_AUTO,  /* IMAGE for the first input that is stored as JPEG or PNG, or of shape height x width (x channels) of
+                     u1. With it MASK for targets that are pictures or height x width integers, and BOXES for arrays of
+                     four columns called boxes, bboxes or bbox; else VALUE */
     MR_USE_VALUE, /* as it is */
     MR_USE_IMAGE, /* all of preprocess */
-    MR_USE_MASK,  /* height x width (or 1 x height x width) of u1 ... i8: crop, resize (nearest, as torchvision v2's
-                     masks) and flip; dtype stays. Not with padding */
-    MR_USE_BOXES, /* n x 4 of f4, x0 y0 x1 y1 in pixels: moved, clipped and scaled as torchvision v2's; none is dropped */
+    MR_USE_MASK, /* height x width, or masks x height x width: crop, resize (nearest) and flip as torchvision v2's masks;
+                     dtype stays. A grey picture has no axis of channels then */
+    MR_USE_BOXES, /* n x 4 floats or integers, x0 y0 x1 y1 in pixels: moved, clipped and scaled as torchvision v2's; none
+                     is dropped */
 };
 
 struct mr_events; /* where the loader tells what it does; inside Millrace only */

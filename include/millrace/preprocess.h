@@ -131,6 +131,22 @@ struct mr_preprocess_plan {
 int mr_preprocess_plan(const struct mr_preprocess *x, uint64_t epoch, uint64_t id, uint64_t height, uint64_t width,
                        struct mr_preprocess_plan *out, struct mr_error *err);
 
+/* ---- what belongs to a picture ----
+ *
+ * Masks and boxes of the sample are cut out, resized and flipped as its picture is, since all of that follows from
+ * (seed, epoch, sample) and the picture's size. Results equal those of torchvision's v2 functions, given the same cuts. */
+
+/* Dims of a mask (height x width, or masks x height x width, of any type of 1, 2, 4 or 8 bytes) to those of the result. */
+void mr_preprocess_mask_shape(const struct mr_preprocess_params *p, struct mr_sample *s);
+/* Each pixel is the source's nearest, as PyTorch counts it; around a padded picture it is 0. `out` gets dims and bytes.
+ * MR_E_USAGE: no such array; MR_E_LIMIT: dst is too small, and out->bytes is what is needed; -ENOMEM. */
+int mr_preprocess_mask(struct mr_preprocess *x, uint64_t epoch, uint64_t id, const struct mr_sample *in, void *dst,
+                       size_t cap, struct mr_sample *out, struct mr_error *err);
+/* Boxes (x1, y1, x2, y2) of a picture of height x width pixels: an array of floats or integers whose last axis has four,
+ * in place. Cuts clamp them to what is left; empty ones stay where they are. */
+int mr_preprocess_boxes(const struct mr_preprocess *x, uint64_t epoch, uint64_t id, uint64_t height, uint64_t width,
+                        struct mr_sample *boxes, void *data, struct mr_error *err);
+
 #ifdef __cplusplus
 }
 #endif

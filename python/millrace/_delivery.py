@@ -112,13 +112,15 @@ class Delivery:
         self.pins = torch.cuda.is_available() and (options.pin_memory or cuda)  # batches lie in pinned memory
         self.pins = self.pins and source.fields is None
         self._normalise: tuple[torch.Tensor, torch.Tensor] | None = None
-        self._channels_last = options.channels_last and parameters is not None
+        self._channels_last = options.channels_last and parameters is not None and source.fields is None
         self.parameters = self._prepare(parameters) if parameters is not None else None  # of the native loader
         self.decoding = Decoding(options, self.parameters) if options.decode != "cpu" else None
 
     def _prepare(self, parameters: dict[str, Any]) -> dict[str, Any]:
         options = self._options
         p = dict(parameters, fast=int(options.fast))
+        if self._fields is not None:
+            return p  # the device does nothing to samples of several fields
         if self._channels_last:
             p["planar"] = 0
         as_bytes = options.uint8_transfer or options.decode != "cpu"
@@ -148,7 +150,9 @@ class Delivery:
     def to_device(self, got: Any, engine: Engine) -> Item:
         """The parts of a batch: on the device, where there is one."""
         data, labels, stored = got
-        if isinstance(data, dict):
+        if self._fields is not None:
+            planar = self.parameters is not None and bool(self.parameters.get("planar"))
+            data = _torch_fields.wrap(data, self._fields, planar)
             return _torch_fields.to_device(data, self._options.device, self.stream, self._options.pin_memory)
         parts: dict[str, Any] = {}
         with _device.on_stream(self.stream):

@@ -11,13 +11,14 @@ _USES = ("auto", "value", "image", "mask", "boxes")
 
 class Selection(NamedTuple):
     """The fields of a loader. `text`: names of those that are characters; `axis`: of each, in which axis its values
-    differ (None: in none, -1: in any)."""
+    differ (None: in none, -1: in any); `classes`: what batches of a field come as, where its use was a class."""
 
     names: tuple[str, ...]
     uses: tuple[str, ...]
     variable: str
     text: frozenset[str]
     axis: dict[str, int | None]
+    classes: dict[str, Any]
 
     def options(self) -> dict[str, Any]:
         """For the native loader."""
@@ -73,6 +74,7 @@ def choose(manifest: str, fields: Any, variable: str = "list", store: str | None
         variable,
         frozenset(name for name in names if by_name[name]["storage"] == "text"),
         {name: _axis(by_name[name]) for name in names},
+        {n: use for n, use in fields.items() if isinstance(use, type)} if isinstance(fields, Mapping) else {},
     )
 
 

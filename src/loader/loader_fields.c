@@ -15,6 +15,14 @@
 
 /* ---- which fields ---- */
 
+static bool has_use(const struct mr_loader *l, enum mr_field_use use)
+{
+    for (unsigned k = 0; k < l->n_fields; k++)
+        if (l->field[k].use == use)
+            return true;
+    return false;
+}
+
 static int check_uses(struct mr_loader *l, struct mr_error *err)
 {
     for (unsigned k = 0; k < l->n_fields; k++) {
@@ -26,25 +34,47 @@ static int check_uses(struct mr_loader *l, struct mr_error *err)
                 "values of field '%s' do not differ in the first axis alone, so they cannot be packed", f->field->name);
         if (f->use > MR_USE_BOXES)
             return mr_error_plain(err, MR_E_USAGE, "field '%s' has no use %d", f->field->name, (int)f->use);
-        if (f->use > MR_USE_IMAGE)
-            return mr_error_plain(err, MR_E_UNSUPPORTED, "field '%s': masks and boxes are not preprocessed yet",
-                                  f->field->name);
+        if (!l->p.preprocess && f->use > MR_USE_IMAGE)
+            f->use = MR_USE_VALUE;
+        if (f->use == MR_USE_BOXES && !has_use(l, MR_USE_IMAGE)) {
+            mr_error_plain(err, MR_E_USAGE, "boxes of field '%s' follow their picture, which is not among the fields",
+                           f->field->name);
+            return mr_error_hint(err, "ask for the picture, too"), MR_E_USAGE;
+        }
     }
     return 0;
+}
+
+static bool is_picture(const struct mr_field *f)
+{
+    return f->storage == MR_FIELD_JPEG || f->storage == MR_FIELD_PNG;
 }
 
 static bool looks_like_picture(const struct mr_field *f)
 {
     bool shaped = f->dims.n == 2 || (f->dims.n == 3 && f->dims.dim[2] <= MR_PREPROCESS_CHANNELS);
-    return f->storage == MR_FIELD_JPEG || f->storage == MR_FIELD_PNG || (f->dtype == MR_U8 && shaped);
+    return is_picture(f) || (f->dtype == MR_U8 && shaped);
 }
 
-/* AUTO: the first picture among the inputs. */
+static bool is_mask(const struct mr_field *f)
+{
+    return f->role == MR_FIELD_TARGET &&
+           (is_picture(f) || (f->dims.n == 2 && (f->dtype <= MR_I64 || f->dtype == MR_BOOL)));
+}
+
+static bool is_boxes(const struct mr_field *f)
+{
+    static const char *const names[] = {"boxes", "bboxes", "bbox"};
+    bool named = false;
+    for (size_t i = 0; i < MR_ARRAY_LEN(names); i++)
+        named = named || strcmp(f->name, names[i]) == 0;
+    return named && f->variable != MR_FIELD_ANY_SHAPE && f->dims.n == 2 && f->dims.dim[1] == 4;
+}
+
+/* AUTO: the first picture among the inputs; with it label images, and arrays that are named boxes. */
 static void choose_uses(struct mr_loader *l)
 {
-    bool has_image = false;
-    for (unsigned k = 0; k < l->n_fields; k++)
-        has_image = has_image || l->field[k].use == MR_USE_IMAGE;
+    bool has_image = has_use(l, MR_USE_IMAGE);
     for (unsigned k = 0; k < l->n_fields; k++) {
         struct loader_field *f = &l->field[k];
         bool is_image =
@@ -52,6 +82,11 @@ static void choose_uses(struct mr_loader *l)
         if (f->use == MR_USE_AUTO)
             f->use = is_image ? MR_USE_IMAGE : MR_USE_VALUE;
         has_image = has_image || is_image;
+    }
+    for (unsigned k = 0; has_image && k < l->n_fields; k++) {
+        struct loader_field *f = &l->field[k];
+        if (!f->use_given && f->use == MR_USE_VALUE)
+            f->use = is_mask(f->field) ? MR_USE_MASK : is_boxes(f->field) ? MR_USE_BOXES : MR_USE_VALUE;
     }
 }
 
@@ -72,6 +107,7 @@ int mr_loader_select_fields(struct mr_loader *l, struct mr_error *err)
     for (unsigned k = 0; k < n; k++) {
         l->field[k].field = mr_dataset_field(l->dataset, number[k]);
         l->field[k].use = l->p.uses ? l->p.uses[k] : MR_USE_AUTO;
+        l->field[k].use_given = l->field[k].use != MR_USE_AUTO;
         l->field_name[k] = l->field[k].field->name;
         if (l->field[k].field->role == MR_FIELD_INPUT && l->field[l->main_field].field->role != MR_FIELD_INPUT)
             l->main_field = k;
@@ -131,6 +167,24 @@ static bool preprocessed_shape(const struct mr_loader *l, const struct mr_field 
     return true;
 }
 
+/* The same of a mask; a picture's one channel is no axis of it. */
+static bool mask_shape(const struct mr_loader *l, const struct mr_field *f, struct mr_shape *out)
+{
+    const struct mr_preprocess_params *p = &l->preprocess;
+    bool fixed_size = p->height || p->last_crop != MR_CROP_NONE, picture = is_picture(f);
+    bool known = f->variable == MR_FIELD_FIXED && (f->dims.n == 2 || f->dims.n == 3);
+    if (picture ? !fixed_size : !known)
+        return false;
+    struct mr_sample s = {.n_dims = 2, .dims = {1, 1}};
+    for (unsigned d = 0; !picture && d < f->dims.n; d++)
+        s.dims[d] = f->dims.dim[d];
+    s.n_dims = picture ? 2 : f->dims.n;
+    memcpy(s.dtype, out->dtype, sizeof s.dtype);
+    mr_preprocess_mask_shape(p, &s);
+    *out = shape_of_sample(&s);
+    return true;
+}
+
 /* The largest of a few values of a field whose size is not in the manifest. */
 static int probe(struct mr_loader *l, uint64_t *largest, struct mr_error *err)
 {
@@ -174,10 +228,10 @@ int mr_loader_place_fields(struct mr_loader *l, uint64_t *slab_bytes, struct mr_
     bool probes = false;
     for (unsigned k = 0; k < l->n_fields; k++) {
         struct loader_field *f = &l->field[k];
-        bool pictures = f->field->storage == MR_FIELD_JPEG || f->field->storage == MR_FIELD_PNG;
         f->shape = shape_of_field(f->field);
-        f->fixed = f->use == MR_USE_IMAGE ? preprocessed_shape(l, f->field, &f->shape)
-                                          : f->field->variable == MR_FIELD_FIXED && !pictures;
+        f->fixed = f->use == MR_USE_IMAGE  ? preprocessed_shape(l, f->field, &f->shape)
+                   : f->use == MR_USE_MASK ? mask_shape(l, f->field, &f->shape)
+                                           : f->field->variable == MR_FIELD_FIXED && !is_picture(f->field);
         probes = probes || !f->fixed;
     }
     int rc = largest ? 0 : mr_error_set(err, -ENOMEM, "cannot load %u fields", l->n_fields);
@@ -263,7 +317,9 @@ struct reading {
     struct slot *s;
     uint32_t row;
     uint64_t id;
-    struct part_of part; /* of the picture */
+    struct part_of part;    /* of the picture */
+    bool has_picture;       /* it was decoded: */
+    uint64_t height, width; /* all of it */
 };
 
 static void *place_row(struct mr_loader *l, struct slot *s, unsigned k, uint32_t row, uint64_t bytes)
@@ -286,7 +342,7 @@ static void *room(void *user, unsigned k, uint64_t bytes, struct mr_error *err)
     const struct reading *g = user;
     struct mr_loader *l = g->t->loader;
     (void)err; /* `value` says that there was no memory */
-    return l->field[k].use == MR_USE_IMAGE ? NULL : place_row(l, g->s, k, g->row, bytes);
+    return l->field[k].use >= MR_USE_IMAGE ? NULL : place_row(l, g->s, k, g->row, bytes);
 }
 
 static mr_choose_part_fn *choose(void *user, unsigned k, void **choose_user)
@@ -314,6 +370,9 @@ static int preprocess(struct reading *g, unsigned k, struct mr_sample *s, const 
         made.dims[0] = part->full_height;
         made.dims[1] = part->full_width;
     }
+    g->has_picture = true;
+    g->height = made.dims[0];
+    g->width = made.dims[1];
     uint64_t start = mr_now_ns();
     bool shaped = s->n_dims == 2 || s->n_dims == 3; /* else run says what is wrong */
     uint64_t need =
@@ -333,6 +392,54 @@ static int preprocess(struct reading *g, unsigned k, struct mr_sample *s, const 
     return 0;
 }
 
+/* The mask's row, cut as its picture. */
+static int mask(struct reading *g, unsigned k, struct mr_sample *s, struct mr_error *err)
+{
+    struct mr_loader *l = g->t->loader;
+    struct mr_sample in = *s, made = {0};
+    if (is_picture(l->field[k].field) && in.n_dims == 3) { /* grey: its one channel is no axis of a mask */
+        if (in.dims[2] != 1)
+            return mr_error_plain(err, MR_E_FORMAT, "a mask has one channel, this picture %llu",
+                                  (unsigned long long)in.dims[2]);
+        in.n_dims = 2;
+    }
+    const unsigned axis = in.n_dims >= 2 ? in.n_dims - 2 : 0;
+    if (g->has_picture && in.n_dims >= 2 && (in.dims[axis] != g->height || in.dims[axis + 1] != g->width))
+        return mr_error_plain(err, MR_E_FORMAT, "a mask of %llu x %llu pixels for a picture of %llu x %llu",
+                              (unsigned long long)in.dims[axis], (unsigned long long)in.dims[axis + 1],
+                              (unsigned long long)g->height, (unsigned long long)g->width);
+    int rc = mr_preprocess_mask(g->t->preprocess, g->s->batch.epoch, g->id, &in, NULL, 0, &made, err);
+    if (rc != MR_E_LIMIT) /* it says how much room is needed */
+        return rc < 0 ? rc : MR_E_INTERNAL;
+    void *at = place_row(l, g->s, k, g->row, made.bytes);
+    if (!at)
+        return mr_loader_no_row(l, g->id, made.bytes, err);
+    rc = mr_preprocess_mask(g->t->preprocess, g->s->batch.epoch, g->id, &in, at, made.bytes, &made, err);
+    *s = rc ? *s : made;
+    return rc;
+}
+
+static int boxes(struct reading *g, unsigned k, struct mr_sample *s, struct mr_error *err)
+{
+    void *at = place_row(g->t->loader, g->s, k, g->row, s->bytes);
+    if (!at)
+        return mr_loader_no_row(g->t->loader, g->id, s->bytes, err);
+    if (s->bytes)
+        memcpy(at, s->data, s->bytes);
+    return mr_preprocess_boxes(g->t->preprocess, g->s->batch.epoch, g->id, g->height, g->width, s, at, err);
+}
+
+/* What belongs to the picture. */
+static int join_picture(struct reading *g, unsigned k, struct mr_sample *s, struct mr_error *err)
+{
+    uint64_t start = mr_now_ns();
+    int rc = g->t->loader->field[k].use == MR_USE_MASK ? mask(g, k, s, err) : boxes(g, k, s, err);
+    uint64_t end = mr_now_ns();
+    mr_loader_note_transform(g->t, start, end);
+    atomic_fetch_add_explicit(&g->t->field[k].transform_ns, end - start, memory_order_relaxed);
+    return rc;
+}
+
 static int value(void *user, unsigned k, struct mr_sample *s, const struct mr_part *part, struct mr_error *err)
 {
     struct reading *g = user;
@@ -344,6 +451,8 @@ static int value(void *user, unsigned k, struct mr_sample *s, const struct mr_pa
         return mr_error_hint(err, "repair it with 'millrace gen --repair'"), rc;
     bool is_image = l->field[k].use == MR_USE_IMAGE;
     if (is_image && (rc = preprocess(g, k, s, part, err)))
+        return rc;
+    if (l->field[k].use > MR_USE_IMAGE && (rc = join_picture(g, k, s, err)))
         return rc;
     const uint8_t *data = s->data, *slab = g->s->slab;
     if (!is_image && data != f->overflow[g->row] && (data < slab || data >= slab + l->slab_bytes))

@@ -19,6 +19,7 @@ struct engine_thread;
 struct loader_field {
     const struct mr_field *field; /* the data set's */
     enum mr_field_use use;
+    bool use_given;                   /* by the caller */
     bool fixed;                       /* all values have `shape` */
     struct mr_shape shape;            /* fixed; else the dtype */
     uint64_t stride;                  /* fixed: between rows */

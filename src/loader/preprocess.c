@@ -26,6 +26,8 @@ struct mr_preprocess {
     size_t row_cap;
     uint8_t *rgb; /* a picture that had another number of channels */
     size_t rgb_cap;
+    void *scratch;
+    size_t scratch_cap;
     float scale[MR_PREPROCESS_CHANNELS], bias[MR_PREPROCESS_CHANNELS];
     float table[256 * MR_PREPROCESS_CHANNELS];
 };
@@ -112,6 +114,7 @@ void mr_preprocess_free(struct mr_preprocess *x)
     mr_axis_done(&x->y);
     free(x->row);
     free(x->rgb);
+    free(x->scratch);
     free(x);
 }
 
@@ -391,6 +394,16 @@ static int grow(void **room, size_t *cap, size_t need)
         return -ENOMEM;
     *cap = need;
     return 0;
+}
+
+const struct mr_preprocess_params *mr_preprocess_params_of(const struct mr_preprocess *x)
+{
+    return &x->p;
+}
+
+void *mr_preprocess_scratch(struct mr_preprocess *x, size_t bytes)
+{
+    return grow(&x->scratch, &x->scratch_cap, bytes) < 0 ? NULL : x->scratch;
 }
 
 static int resize(struct mr_preprocess *x, const struct picture *in, const struct mr_preprocess_plan *plan, void *dst)

@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 import tarfile
+from array import array
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from front_end import MILLRACE, folder, gen, run  # noqa: E402
+from front_end import raises as fails  # noqa: E402
 
 import numpy as np  # noqa: E402
 from PIL import Image  # noqa: E402
@@ -181,6 +183,39 @@ def a_shard_that_changed_is_an_error():
         assert "sample 2" in str(e) and "mask.png" in str(e), e
     else:
         raise AssertionError("a broken picture was delivered")
+
+
+def nearest(n, to):
+    """Source pixels of a resize to `to`, as PyTorch's nearest interpolation has them."""
+    return np.minimum(np.floor(np.arange(to, dtype=np.float32) * np.float32(n / to)).astype(int), n - 1)
+
+
+def masks_and_boxes_follow_their_picture():
+    samples = webdataset()
+    path = scan(shards("joint", samples))
+    for fields in (None, {"jpg": "image", "mask.png": "mask", "boxes": "boxes"}):
+        loader = Loader(path, 13, seed=4, pictures={"size": (17, 24), "floats": False}, fields=fields)
+        batch = next(iter(loader))
+        assert batch.fields["jpg"].shape == (13, 17, 24, 3) and batch.fields["mask.png"].shape == (13, 17, 24)
+        sizes = array("I", [n for s in samples for n in pixels(s["jpg"]).shape[:2]]).tobytes()
+        plans = loader._core.plans(0, array("Q", range(13)).tobytes(), sizes)
+        flips = 0
+        for i, plan in enumerate(np.frombuffer(memoryview(plans), np.int32).reshape(13, -1)):
+            top, left, h, w, height, width, _, _, flip = plan[4:13].tolist()
+            mask = pixels(samples[i]["mask.png"])[top : top + h, left : left + w, 0][nearest(h, height)][:, nearest(w, width)]
+            assert np.array_equal(batch.fields["mask.png"][i], mask[:, ::-1] if flip else mask)
+            boxes = np.load(io.BytesIO(samples[i]["boxes.npy"])) - np.float32([left, top, left, top])
+            boxes = np.clip(boxes, np.float32(0), np.float32([w, h, w, h])) * np.float32([width / w, height / h] * 2)
+            boxes = np.stack([width - boxes[:, 2], boxes[:, 1], width - boxes[:, 0], boxes[:, 3]], 1) if flip else boxes
+            assert np.array_equal(batch.fields["boxes"][i], boxes), i
+            flips += flip
+        assert 0 < flips < 13
+    masks = [b.fields["mask.png"] for b in Loader(path, 13, seed=4, pictures={"size": (17, 24)}, fields={"mask.png": "mask"})]
+    assert np.array_equal(masks[0], batch.fields["mask.png"])  # without its picture: the same cuts
+    fails(ValueError, "boxes of field 'boxes' follow their picture", Loader, path, 2, pictures={"size": 9}, fields={"boxes": "boxes"})
+    samples[3]["mask.png"] = samples[4]["mask.png"]
+    other = scan(shards("sizes", samples))
+    fails(_core.DataError, "mask of 24 x 30 pixels for a picture of 23 x 33", list, Loader(other, 13, pictures={"size": 9}))
 
 
 # ---- NPZ ----
@@ -392,6 +427,7 @@ run(
     [
         shards_of_several_members_are_what_their_readers_give,
         shards_of_pictures_and_classes_are_simple,
+        masks_and_boxes_follow_their_picture,
         odd_arrays_in_shards_are_what_numpy_reads,
         shards_that_differ_are_named,
         a_shard_that_changed_is_an_error,

@@ -1,11 +1,16 @@
 """Every Python block of README.md and doc/ runs: /data becomes folders of this test, CUDA the CPU, sizes and epochs small. What a block
 presupposes (a model, a loader) stands in BEFORE. A block that needs a framework or version which is not here is listed as skipped."""
 import glob
+import io
 import os
 import re
 import subprocess
+import tarfile
 import time
 import types
+
+import numpy as np
+import PIL.Image
 
 from front_end import MILLRACE, folder, plain_pictures, run, skip
 
@@ -21,6 +26,7 @@ ADAPT = [
     (r"/data/imagenet/(train|val)", lambda m: pictures()),
     (r"/data/set", lambda m: pictures()),
     (r"/data/climate", lambda m: climate()),
+    (r"/data/shards", lambda m: shards()),
     (r'"ckpt', lambda m: '"' + os.path.join(folder, "ckpt")),
     (r"/dev/shm/job", lambda m: os.path.join(folder, "tier")),
     (r'"checkpoint.pt"', lambda m: repr(os.path.join(folder, "checkpoint.pt"))),
@@ -54,6 +60,28 @@ def climate():
         fields = "data:f4:4x8x12,labels:i4:8x12:target"
         subprocess.run([MILLRACE, "-q", "gen", path, "--format", "hdf5", "--files", "2", "--samples-per-file", "8", "--fields", fields],
                        check=True, stdout=subprocess.DEVNULL)
+    return path
+
+
+def shards():
+    """Pictures with masks and boxes in a tar shard."""
+    path = os.path.join(folder, "shards")
+    if not os.path.exists(path):
+        os.makedirs(path)
+        with tarfile.open(os.path.join(path, "0.tar"), "w") as tar:
+            for i in range(40):
+                for ext, kind, shape in (("jpg", "jpeg", (60, 80, 3)), ("mask.png", "png", (60, 80)), ("boxes.npy", "", (2, 4))):
+                    data = io.BytesIO()
+                    array = np.full(shape, i, np.uint8 if kind else np.float32)
+                    PIL.Image.fromarray(array).save(data, kind) if kind else np.save(data, array)
+                    info = tarfile.TarInfo(f"{i:04d}.{ext}")
+                    info.size = data.tell()
+                    data.seek(0)
+                    tar.addfile(info, data)
+                cls = tarfile.TarInfo(f"{i:04d}.cls")
+                cls.size = 1
+                tar.addfile(cls, io.BytesIO(str(i % 5).encode()))
+        subprocess.run([MILLRACE, "-q", "scan", path], check=True, stdout=subprocess.DEVNULL)
     return path
 
 
