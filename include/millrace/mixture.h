@@ -38,10 +38,10 @@ struct mr_mixture_node {
     uint32_t parent;  /* index of an earlier node; not looked at for node 0 */
     double weight;    /* share among its siblings, in any unit; 0 only where a later version of the weights has more */
     uint64_t samples; /* of a source, at least 1; 0 for a node with children */
-    /* Mean number of tokens of an item, for weights that are shares of tokens; 0: weights are shares of items. All
-     * children of a node or none. That of a node with children is the mean over them by their first weights. */
-    double tokens;
-    uint64_t seed; /* of the shuffle, with has_seed; else drawn from the mixture's seed and the node's index */
+    double tokens;    /* of a source: mean number of tokens of an item, 0: not known. A node with children has the mean
+                       * over them by their first weights */
+    bool by_tokens;   /* of a node with children: their weights are shares of tokens, not of items */
+    uint64_t seed;    /* of the shuffle, with has_seed; else drawn from the mixture's seed and the node's index */
     bool has_seed;
     bool sequential; /* samples in their own order in each epoch */
 };
@@ -89,6 +89,9 @@ void mr_mixture_free(struct mr_mixture *m); /* accepts NULL */
  * items before a restored state or beyond MR_MIXTURE_MAX_ITEMS, -ENOMEM. */
 int mr_mixture_get(struct mr_mixture *m, uint64_t first, uint64_t stride, struct mr_mixture_item *items, size_t n,
                    struct mr_error *err);
+/* Item `number` of the source that is node `node`: sets epoch and sample. MR_E_USAGE where it is no source. */
+int mr_mixture_sample(struct mr_mixture *m, uint32_t node, uint64_t number, struct mr_mixture_item *item,
+                      struct mr_error *err);
 /* Of every node, n_nodes of them. */
 int mr_mixture_shares(struct mr_mixture *m, uint64_t k, struct mr_mixture_share *shares, struct mr_error *err);
 /* In how many versions of its weights node `node` has been before its item k, less one: 0 before the first change. */

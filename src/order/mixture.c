@@ -99,6 +99,7 @@ static int link_nodes(struct mr_mixture *m, const struct mr_mixture_params *p, s
         to->samples = from->samples;
         to->tokens = from->tokens;
         to->sequential = from->sequential;
+        to->by_tokens = from->by_tokens;
         to->seed = from->has_seed ? from->seed : mr_rng_at(p->seed, MR_RNG_ORDER, i);
         if (i == 0)
             continue;
@@ -128,24 +129,17 @@ static int check_source(const struct mix_node *node, struct mr_error *err)
     return mr_error_plain(err, MR_E_USAGE, "source '%s' is empty: it has %llu samples", node->name, (ull)node->samples);
 }
 
-/* Do the children of this node share its items by tokens? */
-static int find_unit(const struct mr_mixture *m, struct mix_node *node, struct mr_error *err)
+/* Weights in tokens need the tokens of every child's items. */
+static int check_tokens(const struct mr_mixture *m, const struct mix_node *node, struct mr_error *err)
 {
-    uint32_t with = 0;
     for (uint32_t c = 0; c < node->n_children; c++) {
         const struct mix_node *child = &m->node[node->child[c]];
         if (!isfinite(child->tokens) || child->tokens < 0)
             return mr_error_plain(err, MR_E_USAGE, "an item of source '%s' has %g tokens", child->name, child->tokens);
-        with += child->tokens > 0;
+        if (node->by_tokens && child->tokens <= 0)
+            return mr_error_plain(err, MR_E_USAGE, "weights in tokens need the tokens of an item of source '%s'",
+                                  child->name);
     }
-    if (with && with != node->n_children) {
-        uint32_t c = 0;
-        while (m->node[node->child[c]].tokens > 0)
-            c++;
-        return mr_error_plain(err, MR_E_USAGE, "weights in tokens need the tokens of an item of source '%s'",
-                              m->node[node->child[c]].name);
-    }
-    node->by_tokens = with > 0;
     return 0;
 }
 
@@ -155,7 +149,7 @@ static int weigh(struct mr_mixture *m, struct mix_node *node, const struct mr_mi
     uint32_t n = node->n_children, index = (uint32_t)(node - m->node);
     double *weight = malloc(n * sizeof(*weight));
     uint32_t *units = malloc(n * sizeof(*units));
-    int rc = weight && units ? find_unit(m, node, err) : mr_error_set(err, -ENOMEM, "cannot make a mixture");
+    int rc = weight && units ? check_tokens(m, node, err) : mr_error_set(err, -ENOMEM, "cannot make a mixture");
     for (uint32_t c = 0; rc >= 0 && c < n; c++)
         weight[c] = p->nodes[node->child[c]].weight;
     if (rc >= 0)
@@ -163,12 +157,14 @@ static int weigh(struct mr_mixture *m, struct mix_node *node, const struct mr_mi
     if (rc >= 0)
         rc = mr_turns_create(n, units, mr_rng_at(p->seed, MR_RNG_MIXTURE, index), &node->turns, err);
     double mean = 0;
+    bool known = true;
     for (uint32_t c = 0; rc >= 0 && c < n; c++) {
         struct mix_node *child = &m->node[node->child[c]];
         child->weighted = units[c] > 0;
+        known = known && child->tokens > 0;
         mean += units[c] * child->tokens / MR_MIXTURE_UNIT;
     }
-    node->tokens = mean;
+    node->tokens = known ? mean : 0;
     free(weight);
     free(units);
     return rc;
@@ -275,6 +271,15 @@ static int pick(struct mix_node *node, struct mr_mixture_item *item, struct mr_e
     if (rc >= 0)
         mr_order_get(node->order, item->number % node->samples, &item->sample, 1);
     return rc;
+}
+
+int mr_mixture_sample(struct mr_mixture *m, uint32_t node, uint64_t number, struct mr_mixture_item *item,
+                      struct mr_error *err)
+{
+    if (node >= m->n || m->node[node].n_children)
+        return mr_error_plain(err, MR_E_USAGE, "node %u of the mixture is no source", node);
+    *item = (struct mr_mixture_item){.node = node, .number = number};
+    return pick(&m->node[node], item, err);
 }
 
 int mr_mixture_get(struct mr_mixture *m, uint64_t first, uint64_t stride, struct mr_mixture_item *items, size_t n,

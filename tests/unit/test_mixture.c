@@ -69,6 +69,8 @@ static void make_world(struct world *w, uint64_t seed, uint64_t about)
     w->p = (struct mr_mixture_params){.seed = seed, .nodes = w->node, .n_nodes = n, .changes = w->change};
     bool by_tokens = draw(rng, 3) == 0;
     for (uint32_t i = 0; i < n; i++)
+        w->node[i].by_tokens = by_tokens && draw(rng, 2);
+    for (uint32_t i = 0; i < n; i++)
         if (!children_of(w, i)) {
             w->node[i].samples = 1 + draw(rng, draw(rng, 2) ? 20 : 3000);
             w->node[i].sequential = draw(rng, 4) == 0;
@@ -155,7 +157,8 @@ static void shares_are_the_weights(void **state)
         struct mr_mixture_share share[4];
         double sum = 0;
         for (unsigned i = 0; i < 3; i++)
-            node[i + 1].tokens = by_tokens ? tokens[i] : 0;
+            node[i + 1].tokens = tokens[i];
+        node[0].by_tokens = by_tokens;
         assert_int_equal(
             mr_mixture_create(&(struct mr_mixture_params){.seed = 1, .nodes = node, .n_nodes = 4}, &m, NULL), 0);
         assert_int_equal(mr_mixture_shares(m, 1000000, share, NULL), 0);
@@ -354,7 +357,7 @@ static void bad_mixtures_are_named(void **state)
     WITH(x[1].weight = 1e-9, "share of source 'wiki'");
     WITH(x[1].samples = 0, "source 'wiki' is empty");
     WITH(x[1].parent = 2, "source 'wiki' stands before");
-    WITH(x[1].tokens = 5, "tokens of an item of source 'code'");
+    WITH((x[1].tokens = 5, x[0].by_tokens = true), "tokens of an item of source 'code'");
     refused(x, 1, "needs a source");
 }
 
