@@ -127,11 +127,9 @@ static int add_types(PyObject *module, struct core_state *s)
     const struct {
         PyTypeObject **type;
         PyType_Spec *spec;
-    } types[] = {{&s->loader, &loader_spec},
-                 {&s->batch, &batch_spec},
-                 {&s->array, &array_spec},
-                 {&s->saver, &saver_spec},
-                 {&s->stored, &stored_spec}};
+    } types[] = {{&s->loader, &loader_spec},  {&s->batch, &batch_spec},   {&s->array, &array_spec},
+                 {&s->saver, &saver_spec},    {&s->stored, &stored_spec}, {&s->tokens, &tokens_spec},
+                 {&s->mixture, &mixture_spec}};
     for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++) {
         *types[i].type = (PyTypeObject *)PyType_FromModuleAndSpec(module, types[i].spec, NULL);
         if (!*types[i].type || PyModule_AddType(module, *types[i].type) < 0)
@@ -166,6 +164,8 @@ static int traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(s->array);
     Py_VISIT(s->saver);
     Py_VISIT(s->stored);
+    Py_VISIT(s->tokens);
+    Py_VISIT(s->mixture);
     Py_VISIT(s->data_error);
     return 0;
 }
@@ -178,6 +178,8 @@ static int clear(PyObject *module)
     Py_CLEAR(s->array);
     Py_CLEAR(s->saver);
     Py_CLEAR(s->stored);
+    Py_CLEAR(s->tokens);
+    Py_CLEAR(s->mixture);
     Py_CLEAR(s->data_error);
     return 0;
 }

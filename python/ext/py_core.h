@@ -25,7 +25,7 @@
 #pragma GCC visibility push(hidden)
 
 struct core_state {
-    PyTypeObject *loader, *batch, *array, *saver, *stored;
+    PyTypeObject *loader, *batch, *array, *saver, *stored, *tokens, *mixture;
     PyObject *data_error;
 };
 
@@ -105,7 +105,7 @@ PyObject *core_schema(PyObject *module, PyObject *args);
 /* millrace.checkpoint's: py_state.c */
 PyObject *core_nearest(PyObject *module, PyObject *args);
 
-extern PyType_Spec loader_spec, batch_spec, array_spec, saver_spec, stored_spec;
+extern PyType_Spec loader_spec, batch_spec, array_spec, saver_spec, stored_spec, tokens_spec, mixture_spec;
 
 #pragma GCC visibility pop
 #endif

@@ -85,6 +85,8 @@ def warn_fallback(options: Options, reason: str, rest: "list[Any] | None" = None
         what = f"reading, decoding and the first transforms are native; {python}"
     unused = [name for name in _NATIVE_ONLY if getattr(options, name)]
     unused += ["variable"] if options.variable != "list" else []
+    if not unused and getattr(options.collate_fn, "__module__", None) == "millrace._mixed":
+        return  # token corpora and mixtures of them are meant to be read this way
     ignored = f"; without effect then: {', '.join(unused)}" if unused else ""
     warn(f"millrace.torch: {what} ({options.where()}): {reason}{ignored}")
 

@@ -3,12 +3,15 @@ of their pictures. The chain of transforms is parsed once, before files are look
 
 import ast
 import os
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch.utils.data import ConcatDataset, Dataset, Subset
 
-from . import _core, _pictures
+from . import _core, _pictures, mixtures
+from ._corpus import FIXED, Corpus
+from ._mixed import collate_tokens, tensors
 from ._pictures import NotNative, Parts, split_transform
 from ._sources import Source, folder_source
 from ._split import Split
@@ -30,6 +33,23 @@ def _npy_header(path: str, head: bytes) -> tuple[int, str, tuple[int, ...]]:
         return start + length, str(fields["descr"]), tuple(fields["shape"])
     except (ValueError, SyntaxError, KeyError, TypeError, RecursionError, MemoryError):
         raise ValueError(f"'{path}' begins as a .npy file, but its header cannot be read") from None
+
+
+def _is_plain(path: str) -> bool:
+    """A file of numbers behind at most a header; or nothing at all, which opening it will say."""
+    if path.endswith((".idx", ".jsonl", ".json", ".ndjson", ".parquet")) or os.path.isdir(path) or "://" in path:
+        return False
+    prefix = path[:-4] if path.endswith(".bin") else path
+    return not os.path.exists(prefix + ".idx")
+
+
+def _header_dtype(path: str) -> str:
+    """The type that the header of a file names; else "uint16"."""
+    with open(path, "rb", buffering=0) as f:
+        head = f.read(4096)
+    if head[:6] == b"\x93NUMPY" and len(head) >= 12:
+        return {"<u4": "uint32"}.get(_npy_header(path, head)[1], "uint16")
+    return LLM_C.get(int.from_bytes(head[:4], "little"), "uint16") if len(head) >= 12 else "uint16"
 
 
 def _tokens_begin(path: str, dtype: str) -> int:
@@ -60,41 +80,84 @@ def _tokens_begin(path: str, dtype: str) -> int:
 
 
 class Tokens(Dataset):
-    """A file of token numbers, one behind the other, cut into samples of `length` tokens: (tokens, the tokens one
-    later), both int64. With targets=False a sample is the tokens alone.
+    """A token corpus as a data set: files of token numbers, cut into samples.
 
-    path    a file of little-endian numbers, as nanoGPT or litgpt's preparation write them; the headers of llm.c's files
-            and of one-dimensional .npy files are recognised and left out
-    dtype   "uint16" or "uint32"; with a header it must be the header's
-    step    where the next sample begins, in tokens (`length`: none is in two samples)
+    path     a path or several: plain little-endian numbers, as nanoGPT or litgpt's preparation write them; llm.c's
+             files; one-dimensional .npy; Megatron's prefixes (.bin and .idx); MDS folders; JSON lines
+    length   tokens of a sample
+    dtype    of plain numbers, "uint16" or "uint32" (default: "uint16"); with a header it must be the header's
+    step     where the next sample begins, in tokens (`length`: none is in two samples)
+    targets  with the tokens one later
+    samples  "fixed": `length` tokens cut from the stream, as (tokens, targets), or the tokens alone; "documents": whole
+             ones, {"tokens"}; "packed": `length` tokens filled with documents, {"tokens", "targets", "segment_ids",
+             "position_ids"}, in batches also "cu_seqlens" and "max_seqlen"
+    window, drop_tails, pad, format, column   see millrace.tokens
 
-    millrace.torch.DataLoader reads it natively; every other loader can read it, too.
+    Tokens are int64. millrace.torch.DataLoader reads fixed samples of one file natively; every other loader can read
+    them, too.
     """
 
     def __init__(
         self,
-        path: "str | os.PathLike[str]",
-        length: int,
-        dtype: str = "uint16",
+        path: "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]",
+        length: int | None = None,
+        dtype: str | None = None,
         step: int | None = None,
         targets: bool = True,
+        *,
+        samples: str = "fixed",
+        **more: Any,
     ) -> None:
-        if dtype not in ("uint16", "uint32"):
-            raise ValueError(f"dtype is 'uint16' or 'uint32', not '{dtype}'")
-        if length < 1 or (step is not None and step < 1):
-            raise ValueError("length and step must be at least 1")
-        self.path, self.length, self.dtype, self.targets = os.path.abspath(os.fspath(path)), length, dtype, targets
-        self.step = step if step is not None else length
+        plain = samples == "fixed" and not more and isinstance(path, (str, os.PathLike)) and _is_plain(os.fspath(path))
+        if plain:
+            dtype = _header_dtype(os.fspath(cast(str, path))) if dtype is None else dtype
+            if dtype not in ("uint16", "uint32"):
+                raise ValueError(f"dtype is 'uint16' or 'uint32', not '{dtype}'")
+            if length is None or length < 1 or (step is not None and step < 1):
+                raise ValueError("length and step must be at least 1")
+        self.length, self.targets = length or 0, targets
+        self.corpus: Corpus | None = None  # where it is not one plain file
+        self.step = step if step is not None else self.length
+        if plain:
+            self._open_plain(os.path.abspath(os.fspath(cast(str, path))), cast(str, dtype))
+        else:
+            self._open_corpus(Corpus(path, length, dtype, step, targets, samples=samples, **more))
+
+    def _open_plain(self, path: str, dtype: str) -> None:
+        self.path, self.dtype, self.signed = path, dtype, False
         self.item = 2 if dtype == "uint16" else 4
         self.skip = _tokens_begin(self.path, dtype)
         have = os.stat(self.path).st_size - self.skip
         if have % self.item:
             raise ValueError(f"'{self.path}' has {have} bytes, which are no whole number of {dtype}")
         self.tokens = have // self.item
-        want = length + (1 if targets else 0)
+        want = self.length + (1 if self.targets else 0)
         if self.tokens < want:
             raise ValueError(f"'{self.path}' has {self.tokens} tokens, less than one sample of {want}")
         self.n = (self.tokens - want) // self.step + 1
+
+    def _open_corpus(self, corpus: Corpus) -> None:
+        info = corpus.info
+        self.corpus = corpus
+        self.n, self.tokens, self.dtype = corpus.n, info["tokens"], info["dtype"]
+        self.item, self.signed, self.skip = int(info["dtype"][1:]), info["dtype"][0] == "i", 0
+        self.path = corpus.paths[0]
+        if corpus.cut != FIXED or info["format"] != "megatron" or info["files"] > 1 or self.item not in (2, 4):
+            return
+        data = self.path[:-4] if self.path.endswith((".idx", ".bin")) else self.path
+        if os.path.isfile(data + ".bin") and os.stat(data + ".bin").st_size == self.tokens * self.item:
+            self.path = data + ".bin"  # its index was looked at: from now on it is a plain file
+            self.corpus = None
+
+    @property
+    def name(self) -> str:
+        """For messages: the file's."""
+        return self.corpus.name if self.corpus is not None else os.path.basename(self.path)
+
+    @property
+    def mean_tokens(self) -> float:
+        """Of a sample, without padding and targets."""
+        return self.corpus.mean_tokens if self.corpus is not None else float(self.length)
 
     def __len__(self) -> int:
         return self.n
@@ -105,6 +168,8 @@ class Tokens(Dataset):
     def __getitem__(self, index: int) -> Any:
         if not -self.n <= index < self.n:
             raise IndexError(f"sample {index} of {self.n}")
+        if self.corpus is not None:
+            return self._sample(tensors(self.corpus[index]))
         with open(self.path, "rb", buffering=0) as f:
             raw = os.pread(f.fileno(), self._bytes(), self.skip + index % self.n * self.step * self.item)
         if len(raw) != self._bytes():
@@ -112,15 +177,38 @@ class Tokens(Dataset):
         one = self.unpack(torch.frombuffer(bytearray(raw), dtype=torch.uint8).view(1, -1))
         return tuple(t[0] for t in one) if self.targets else one[0]
 
+    def _sample(self, sample: dict[str, Any]) -> Any:
+        """As it is delivered: fixed samples are a tuple, or the tokens alone."""
+        if self.corpus is None or self.corpus.cut != FIXED:
+            return sample
+        return (sample["tokens"], sample["targets"]) if self.targets else sample["tokens"]
+
+    def __getitems__(self, indices: "Sequence[int]") -> Any:
+        if self.corpus is None:
+            return [self[i] for i in indices]
+        rows = self.corpus.rows(indices)
+        if self.corpus.cut == FIXED:
+            return [self._sample(tensors(row)) for row in rows]
+        return rows
+
+    @property
+    def millrace_collate(self) -> "Callable[[Sequence[Any]], Any] | None":
+        """What makes a batch, with the borders of packed samples and documents, where it is not read natively."""
+        return collate_tokens if self.corpus is not None else None
+
     def unpack(self, data: torch.Tensor) -> Any:
         """The bytes of a batch as tokens. Signed views with the sign taken off: every version and device of torch has
         them."""
         signed, mask = (torch.int16, 0xFFFF) if self.item == 2 else (torch.int32, 0xFFFFFFFF)
-        tokens = data.view(signed).to(torch.int64).bitwise_and_(mask)
+        tokens = data.view(signed).to(torch.int64)
+        if not self.signed:
+            tokens = tokens.bitwise_and_(mask)
         return [tokens[:, :-1], tokens[:, 1:]] if self.targets else tokens
 
     def source(self) -> Source:
         """The file as the native loader reads it."""
+        if self.corpus is not None:
+            raise NotNative("these samples of tokens are put together of several ranges")
         step = self.step * self.item
         fd = _pictures.unnamed(lambda path: _core.index_records(self.path, self.skip, self._bytes(), step, path))
         out = Source(fd, self.n)
@@ -189,6 +277,8 @@ def path_dataset(path: str, transform: Any) -> tuple[Source, Parts]:
 
 def dataset_source(dataset: Any) -> tuple[Source, Parts]:
     """Source of a data set, and what becomes of its samples; NotNative: why they cannot be read natively."""
+    if isinstance(dataset, mixtures.Mixture):
+        raise NotNative("a mixture is read by its sources")
     tokens, picks = _tokens_of(dataset)
     if tokens is not None:
         source = tokens.source()

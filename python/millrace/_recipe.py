@@ -1,8 +1,8 @@
 """How the order of an epoch is written into a state: plain values (JSON can hold them) from which any number of ranks
 can draw the whole sequence again.
 
-R1  A recipe of a known kind (`sequential`, `random`, `distributed`) determines the sequence of the epoch over all
-    ranks, without the samples that DistributedSampler repeats or drops to make ranks equal.
+R1  A recipe of a known kind (`sequential`, `random`, `distributed`, `mixture`) determines the sequence of the epoch
+    over all ranks, without the samples that DistributedSampler repeats or drops to make ranks equal.
 R2  A recipe of the kind `other` has a digest of the batches of the one rank that saved it: a sampler of the program's
     is drawn again and must give the same.
 """
@@ -17,8 +17,15 @@ import torch
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
 
+from ._mixed import MixtureSampler
+
 Recipe = dict[str, Any]
-_KINDS: dict[Any, str] = {SequentialSampler: "sequential", RandomSampler: "random", DistributedSampler: "distributed"}
+_KINDS: dict[Any, str] = {
+    SequentialSampler: "sequential",
+    RandomSampler: "random",
+    DistributedSampler: "distributed",
+    MixtureSampler: "mixture",
+}
 
 
 def pack(generator: torch.Generator) -> dict[str, Any]:
@@ -69,6 +76,8 @@ def sequence(recipe: Recipe) -> list[int]:
         return list(range(n))
     if recipe["kind"] == "random":
         return _random(recipe)
+    if recipe["kind"] == "mixture":
+        return list(range(recipe["epoch"] * n, (recipe["epoch"] + 1) * n))
     alone = DistributedSampler(range(n), 1, 0, shuffle=recipe["shuffle"], seed=recipe["seed"])
     alone.epoch = recipe["epoch"]
     return list(alone)
@@ -119,6 +128,8 @@ def why_not(saved: Recipe, here: Recipe, one_group: bool) -> str | None:
             if one_group
             else f"only torch's own samplers can be continued by another number of ranks, not {names[0]}"
         )
+    if "mixture" in (saved["kind"], here["kind"]) and saved["kind"] != here["kind"]:
+        return f"its order is that of a '{saved['sampler']}', here of a '{here['sampler']}'"
     if _shuffles(saved) != _shuffles(here):
         was, now = ("shuffled" if _shuffles(r) else "sequential" for r in (saved, here))
         return f"its order is {was}, here {now}"

@@ -8,6 +8,7 @@ from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, Sub
 from torch.utils.data.distributed import DistributedSampler
 
 from . import _ranks
+from ._mixed import Mixture, MixtureSampler
 from ._ranks import ALONE, Ranks
 from ._warn import warn
 
@@ -95,7 +96,9 @@ class Choice:
     def _make(self) -> Samplers:
         dataset, batch_size, drop_last, generator = self._arguments
         ranks, sampler = self._ranks, None
-        if ranks.world > 1 or self._tiers:  # tiers need an order that is known ahead, also for a single process
+        if isinstance(dataset, Mixture):
+            sampler = MixtureSampler(dataset, ranks.world, ranks.rank)
+        elif ranks.world > 1 or self._tiers:  # tiers need an order that is known ahead, also for a single process
             sampler = DistributedSampler(dataset, ranks.world, ranks.rank, shuffle=self.shuffle, seed=self.seed or 0)
         if ranks.world > 1 and self._distributed is None:
             hint = "distributed=False reads all of it, distributed=True silences this warning"

@@ -26,6 +26,7 @@ import jax
 import numpy as np
 
 from . import numpy as _plain
+from .mixtures import stream_of
 
 __all__ = ["BatchIterator", "Loader", "Source", "data_sharding", "shard"]
 
@@ -127,6 +128,13 @@ class Loader:
     keys       names in the dict
     sharding   where batches go: a jax.sharding.Sharding, see data_sharding, or a device; None: numpy arrays
     """
+
+    def __new__(cls, dataset: Any, *arguments: Any, sharding: Any = None, **options: Any) -> Any:
+        """Of a mixture or a token corpus: a Stream of millrace.mixtures, whose rows are spread by `sharding`."""
+        spread = None if sharding is None else lambda leaf: shard(leaf, sharding) if leaf.ndim == 2 else leaf
+        if (stream := stream_of(dataset, *arguments, convert=spread, **options)) is not None:
+            return stream
+        return super().__new__(cls)
 
     def __init__(
         self,

@@ -28,6 +28,7 @@ import numpy as np
 from . import _core, _fields, _pickled, _pictures, _ranks
 from ._key import job_key
 from ._sources import path_source
+from .mixtures import stream_of
 
 __all__ = ["Batch", "Loader", "Samples"]
 
@@ -77,6 +78,12 @@ class Loader:
     variable     of fields whose values differ: "list", one array each; "pad": one array with zeros behind, and
                  `x_lengths`; "pack": one value behind the other, and `x_offsets`
     """
+
+    def __new__(cls, dataset: Any, *arguments: Any, **options: Any) -> Any:
+        """Of a mixture or a token corpus: a Stream of millrace.mixtures."""
+        if (stream := stream_of(dataset, *arguments, **options)) is not None:
+            return stream
+        return super().__new__(cls)
 
     def __init__(
         self,

@@ -30,9 +30,10 @@ import torch
 from torch.utils.data import BatchSampler, Dataset, IterableDataset, IterDataPipe
 from torch.utils.data import DataLoader as TorchLoader
 
-from . import _accelerate, _fields, _pickled, _ranks, _recipe, _samplers
+from . import _accelerate, _fields, _mixed, _pickled, _ranks, _recipe, _samplers
 from ._calling import Called, Plain, torch_arguments
 from ._datasets import PathDataset, Tokens, dataset_source, path_dataset
+from ._mixed import Mixture
 from ._mode import Iteration, Mode, Plan
 from ._native import Native, Tiered
 from ._options import Options
@@ -44,7 +45,7 @@ from ._streamed import Late, Streamed
 from ._torch_save import load, save, wait
 from ._watch import Watch
 
-__all__ = ["DataLoader", "Tokens", "load", "save", "wait"]
+__all__ = ["DataLoader", "Mixture", "Tokens", "load", "save", "wait"]
 
 T = TypeVar("T", covariant=True)
 
@@ -145,6 +146,7 @@ class DataLoader(TorchLoader[T]):
         fields: Any = None,
     ) -> None:
         self._arguments = _pickled.arguments(locals())
+        collate_fn = collate_fn or getattr(dataset, "millrace_collate", None)
         options = Options(
             batch_size=batch_size,
             num_workers=num_workers,
@@ -504,7 +506,10 @@ class DataLoader(TorchLoader[T]):
         if not self.in_order and not self._mode.native and self.num_workers:
             raise NotImplementedError("there is no position to save: with in_order=False batches come in any order")
         samples = len(self.dataset) if hasattr(self.dataset, "__len__") else None
-        return self._position.state(self._order, self._options.batch_size, samples, self.seed, self._mode.data_state)
+        state = self._position.state(self._order, self._options.batch_size, samples, self.seed, self._mode.data_state)
+        if isinstance(self.dataset, Mixture):
+            state["mixture"] = self.dataset.state_at(_mixed.position(state, len(self.dataset)))
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next iteration continues where `state` was saved, or ValueError: why it cannot. Another number of ranks
@@ -516,6 +521,8 @@ class DataLoader(TorchLoader[T]):
             raise NotImplementedError(f"there is no position to continue: {self.reason}")
         order, saved = self._order, state.get("order") or {}
         self._mode.check_data(state.get("data"))
+        if isinstance(self.dataset, Mixture) and "mixture" in state:
+            self.dataset.restore(state["mixture"])
         choice, _ = self._settle()
         if saved.get("kind") == "distributed":
             choice.adopt_seed(saved["seed"])
