@@ -248,19 +248,19 @@ static int dry_run(const struct mr_command_ctx *ctx, const struct gen_options *o
     return r < 0 ? r : report(o, splits, n, err);
 }
 
-/* A flag that only one format obeys is refused with another: it would do nothing. A workload may hold such keys, as
+/* A flag that one or two formats obey is refused with another: it would do nothing. A workload may hold such keys, as
  * DLIO's files do, so only the words of the command line count. */
 static int refuse_idle_flags(const struct mr_command_ctx *ctx, const struct gen_options *o, struct mr_error *err)
 {
     static const struct {
-        const char *flag, *format;
-    } only[] = {{"--chunk", "hdf5"}, {"--quality", "jpeg"}};
+        const char *flag, *format, *also;
+    } only[] = {{"--chunk", "hdf5", "parquet"}, {"--quality", "jpeg", "jpeg"}};
     for (int i = 0; i < ctx->argc && strcmp(ctx->argv[i], "--") != 0; i++)
         for (size_t k = 0; k < MR_ARRAY_LEN(only); k++) {
             size_t len = strlen(only[k].flag);
             bool given =
                 !strncmp(ctx->argv[i], only[k].flag, len) && (ctx->argv[i][len] == '\0' || ctx->argv[i][len] == '=');
-            if (given && strcmp(o->spec.format, only[k].format) != 0) {
+            if (given && strcmp(o->spec.format, only[k].format) != 0 && strcmp(o->spec.format, only[k].also) != 0) {
                 mr_error_plain(err, MR_E_USAGE, "'%s' has no effect with format '%s'", only[k].flag, o->spec.format);
                 mr_error_hint(err, "leave it out, or give --format %s", only[k].format);
                 return MR_E_USAGE;

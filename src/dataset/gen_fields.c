@@ -129,7 +129,7 @@ int mr_gen_fields_resolve(struct mr_gen_plan *p, struct mr_error *err)
         return 0;
     if (!ops || !ops->writer_open) {
         mr_error_plain(err, MR_E_USAGE, "format '%s' cannot be written with several fields", p->format->name);
-        return mr_error_hint(err, "use hdf5, npz, tfrecord, tar, csv or json"), MR_E_USAGE;
+        return mr_error_hint(err, "use hdf5, npz, tfrecord, tar, parquet, csv or json"), MR_E_USAGE;
     }
     if (p->spec.dims.n || p->spec.size_stdev_bytes)
         return mr_error_plain(err, MR_E_USAGE,

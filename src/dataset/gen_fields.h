@@ -10,7 +10,7 @@
 #include "base/content.h"
 #include "dataset/manifest.h"
 
-#define MR_GEN_FIELDS_MAX 64u
+#define MR_GEN_FIELDS_MAX 256u
 #define MR_GEN_FIELD_NAME 64u
 
 struct mr_gen_field {

@@ -140,7 +140,7 @@ extern const char *const mr_gen_compressions[]; /* names, in the order of enum m
          .type = MR_OPT_DIMS,                                                                                          \
          .offset = (at) + offsetof(struct mr_gen_spec, chunk),                                                         \
          .def = "[]",                                                                                                  \
-         .doc = "HDF5: shape of a chunk; empty = contiguous.",                                                         \
+         .doc = "HDF5: shape of a chunk; empty = contiguous. Parquet: rows of a row group.",                           \
          .example = "64x64"},                                                                                          \
     {                                                                                                                  \
         .key = "quality", .type = MR_OPT_INT, .offset = (at) + offsetof(struct mr_gen_spec, quality), .def = "90",     \

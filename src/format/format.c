@@ -17,10 +17,10 @@
 /* Every format of the build. The order is the one help texts show. */
 extern const struct mr_format_ops mr_format_npz, mr_format_npy, mr_format_hdf5, mr_format_tfrecord, mr_format_jpeg,
     mr_format_png, mr_format_csv, mr_format_json, mr_format_jsonl, mr_format_indexed_binary,
-    mr_format_mmap_indexed_binary, mr_format_tar, mr_format_raw;
+    mr_format_mmap_indexed_binary, mr_format_tar, mr_format_parquet, mr_format_raw;
 
 #define REGISTERED_MAX 64
-static const struct mr_format_ops *present[13 + REGISTERED_MAX + 1] = {
+static const struct mr_format_ops *present[14 + REGISTERED_MAX + 1] = {
     &mr_format_npz,
     &mr_format_npy,
     &mr_format_hdf5,
@@ -33,6 +33,7 @@ static const struct mr_format_ops *present[13 + REGISTERED_MAX + 1] = {
     &mr_format_indexed_binary,
     &mr_format_mmap_indexed_binary,
     &mr_format_tar,
+    &mr_format_parquet,
     &mr_format_raw,
 };
 

@@ -224,7 +224,7 @@ static inline void round_trip(const struct mr_format_ops *ops, struct mr_store *
     check_case(ops, s, path, spec, &written, MR_READ_VERIFY, true);
     int (*scan)(struct mr_store *, const char *, mr_scan_fn *, void *, struct mr_layout *, struct mr_error *) =
         ops->scan;
-    if (!(ops->caps & MR_FMT_LABEL) && spec->samples != 1)
+    if (!(ops->caps & MR_FMT_LABEL) && spec->samples != 1 && ops->scan_rows)
         scan = ops->scan_rows;
     if (scan(s, path, collect_ref, &scanned, &scanned.layout, &err) < 0)
         die(&err);

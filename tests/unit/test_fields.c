@@ -17,6 +17,8 @@ static const struct {
     int compression;
 } sets[] = {
     {"hdf5", "hdf5", "data:f4:4x48x72,mask:i4:48x72:target,weight:f8:-", 5, 0, 0},
+    {"parquet", "parquet", "data:f4:4x48x72,mask:i4:48x72:target,weight:f8:-", 5, 0, 0},
+    {"parquet-gzip", "parquet", "data:f4:4x48x72,mask:i4:48x72:target,weight:f8:-", 20, 7, 1},
     {"hdf5-gzip", "hdf5", "data:f4:4x48x72,mask:i4:48x72:target,weight:f8:-", 5, 7, 1},
     {"tar", "tar", "data:f4:4x48x72,mask:i4:48x72:target,weight:f8:-", 5, 7, 0},
     {"tfrecord", "tfrecord", "data:f4:4x48x72,mask:i4:48x72:target,weight:f8:-,tokens:i8:5", 5, 7, 0},
