@@ -262,6 +262,13 @@ struct mr_field_sink {
 
 enum mr_scan_flags { MR_SCAN_ROWS = 1 /* the first axis of an array counts samples */ };
 
+/* Rows of a unit: n values of `each` bytes, one behind the other; the sample in question is row `before`. each = 0: they
+ * differ in size. */
+struct mr_unit_rows {
+    const void *values;
+    uint64_t each, n, before;
+};
+
 struct mr_field_ops {
     uint32_t size; /* sizeof(struct mr_field_ops) as the format was compiled */
     /* Finds samples and fields. A sample without one of the fields is MR_E_FORMAT, naming sample and field. */
@@ -285,6 +292,10 @@ struct mr_field_ops {
 
     /* How the manifest of a written file says that values lie in it: RAW, but for formats that put files into files. */
     enum mr_field_storage writes_as;
+    /* Optional, with MR_ACCESS_UNIT: the values of a unit's rows, of which `ref` is one, where they have one size. Sample
+     * i + 1 of a file is then the row behind sample i. `unit` is what unpack made; the values lie in it. */
+    int (*rows)(const struct mr_layout *layout, const struct mr_sample_ref *ref, const void *unit, size_t len,
+                struct mr_unit_rows *out, struct mr_error *err);
 };
 /* The format's, or NULL; also of a plug-in that was compiled before there were any. */
 const struct mr_field_ops *mr_format_fields(const struct mr_format_ops *ops);

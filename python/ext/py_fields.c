@@ -130,13 +130,14 @@ static int copy_field_facts(const struct mr_batch_field *f, uint32_t n, struct t
     *t = (struct taken_field){.shape = f->shape, .row_bytes = f->row_bytes, .data = (void *)(uintptr_t)f->data};
     strncpy(t->name, f->name, sizeof t->name - 1);
     unsigned dims = f->shape.n_dims > 0 ? (unsigned)f->shape.n_dims : 1;
-    t->row = malloc((n + 1) * sizeof(*t->row));
-    t->shapes = malloc((n + 1) * sizeof(*t->shapes));
+    bool apart = !f->data; /* else the one array is all there is to say */
+    t->row = apart ? malloc((n + 1) * sizeof(*t->row)) : NULL;
+    t->shapes = apart ? malloc((n + 1) * sizeof(*t->shapes)) : NULL;
     t->offsets = f->offsets ? malloc(((size_t)n + 1) * sizeof(*t->offsets)) : NULL;
     t->lengths = f->lengths ? malloc(((size_t)n + 1) * dims * sizeof(*t->lengths)) : NULL;
-    if (!t->row || !t->shapes || (f->offsets && !t->offsets) || (f->lengths && !t->lengths))
+    if ((apart && (!t->row || !t->shapes)) || (f->offsets && !t->offsets) || (f->lengths && !t->lengths))
         return -ENOMEM;
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; apart && i < n; i++) {
         t->row[i] = (void *)(uintptr_t)f->rows[i];
         t->shapes[i] = f->shapes ? f->shapes[i] : f->shape;
     }

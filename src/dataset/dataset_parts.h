@@ -72,6 +72,24 @@ int mr_dataset_read_to(struct mr_dataset_reader *r, uint64_t id, unsigned flags,
 /* The same for bytes that somebody else has read by the plan `f`: they lie one behind the other from `raw` on. */
 int mr_dataset_decode_to(struct mr_dataset_reader *r, const struct mr_fetch *f, unsigned flags, const void *raw,
                          const struct mr_field_consumer *to, struct mr_error *err);
+/* Are all selected fields numbers of one shape that lie in units (or labels)? Then they can be read field by field: */
+bool mr_dataset_reads_rows(const struct mr_dataset *ds);
+struct mr_row_list {
+    const uint64_t *ids;
+    uint32_t n;
+    bool rising; /* each one is the number behind the last */
+};
+/* Where values of field k of the selection, which is no label, go: `each` bytes to dst, dst + stride ... */
+struct mr_unit_cache;
+struct mr_field_rows {
+    unsigned k;
+    void *dst;
+    uint64_t stride, each;
+    struct mr_unit_cache *cache; /* of units, for all readers that share it */
+};
+/* *stored: bytes of units that had to be read, which is done from the store. */
+int mr_dataset_read_rows(struct mr_dataset_reader *r, const struct mr_field_rows *to, const struct mr_row_list *rows,
+                         uint64_t *stored, struct mr_error *err);
 /* Time that decoding took, of field k of the selection. */
 /* and how many stored bytes field k of the last sample has. */
 uint64_t mr_dataset_reader_field_bytes(const struct mr_dataset_reader *r, unsigned k);

@@ -110,6 +110,9 @@ int mr_fetch_ask_format(struct mr_fetch_planner *p, const struct mr_layout *layo
 int mr_fetch_add_range(const struct mr_fetch_planner *p, struct mr_fetch *f, const struct mr_extent *e, bool is_read,
                        uint64_t gap, struct mr_error *err);
 int mr_fetch_plan_fields(struct mr_fetch_planner *p, struct mr_fetch *f, unsigned flags, struct mr_error *err);
+/* A plan of one field of the schema, as slice 0. */
+int mr_fetch_plan_one(struct mr_fetch_planner *p, struct mr_fetch *f, uint64_t id, unsigned field,
+                      struct mr_error *err);
 int mr_fetch_plan(struct mr_fetch_planner *p, uint64_t id, unsigned flags, struct mr_fetch *out, struct mr_error *err);
 /* 128 bits that stand for the stored bytes of all samples: of the manifest, and of whether checksums are among them
  * (flags: MR_DATASET_VERIFY, where the format has some). What is kept from run to run goes by it. */

@@ -62,10 +62,9 @@ static int add_ranges(struct mr_fetch_planner *p, struct mr_fetch *f, struct mr_
     return 0;
 }
 
-static int plan_field(struct mr_fetch_planner *p, struct mr_fetch *f, unsigned k, unsigned field, unsigned flags,
-                      struct mr_error *err)
+static int plan_field(struct mr_fetch_planner *p, struct mr_fetch *f, struct mr_fetch_slice *s,
+                      struct mr_planned_field *c, unsigned field, unsigned flags, bool last_alone, struct mr_error *err)
 {
-    struct mr_fetch_slice *s = &f->slice[k];
     struct mr_field_place place;
     unsigned n = 0;
     int rc = mr_manifest_locate_field(p->manifest, field, f->id, &f->pos, &place, err);
@@ -75,11 +74,11 @@ static int plan_field(struct mr_fetch_planner *p, struct mr_fetch *f, unsigned k
         .field = field, .ref = place.ref, .first_range = f->n_ranges, .first_read = f->n_reads, .at = f->length};
     if (mr_manifest_schema(p->manifest)->field[field].field.storage == MR_FIELD_LABEL)
         return 0;
-    if ((rc = load_layout(p, &p->field[k], place.layout_id, s, err)) ||
+    if ((rc = load_layout(p, c, place.layout_id, s, err)) ||
         (rc = mr_fetch_ask_format(p, &s->layout, &s->ref, flags, &n, err)) ||
         (rc = mr_fetch_reserve(f, f->n_ranges + n, err)))
         return rc;
-    rc = add_ranges(p, f, s, n, !(flags & MR_READ_VERIFY), k && f->slice[k - 1].alone, err);
+    rc = add_ranges(p, f, s, n, !(flags & MR_READ_VERIFY), last_alone, err);
     s->length = f->length - s->at;
     s->n_reads = f->n_reads - s->first_read;
     if (s->access == MR_ACCESS_UNPACK || f->access == MR_ACCESS_RANGE)
@@ -100,10 +99,28 @@ int mr_fetch_plan_fields(struct mr_fetch_planner *p, struct mr_fetch *f, unsigne
     f->access = MR_ACCESS_RANGE;
     f->verbatim = false;
     for (unsigned k = 0; k < n && !rc; k++) {
-        rc = plan_field(p, f, k, field[k], flags, err);
+        rc = plan_field(p, f, &f->slice[k], &p->field[k], field[k], flags, k && f->slice[k - 1].alone, err);
         if (rc < 0)
             mr_error_context(err, "in field '%s'", mr_manifest_schema(p->manifest)->field[field[k]].field.name);
     }
     f->n_slices = n;
     return !rc && f->n_ranges > p->max_ranges ? MR_FETCH_MANY : rc;
+}
+
+int mr_fetch_plan_one(struct mr_fetch_planner *p, struct mr_fetch *f, uint64_t id, unsigned field, struct mr_error *err)
+{
+    const unsigned *selected;
+    unsigned n = mr_dataset_selected(p->ds, &selected), k = 0;
+    int rc = mr_manifest_locate(p->manifest, id, &f->pos, err);
+    if (rc || (rc = reserve_slices(p, f, MR_MAX(n, 1u), err)))
+        return rc;
+    while (k + 1 < n && selected[k] != field)
+        k++;
+    f->id = id;
+    f->n_ranges = f->n_reads = 0;
+    f->length = f->room = 0;
+    f->access = MR_ACCESS_RANGE;
+    f->verbatim = false;
+    f->n_slices = 1;
+    return plan_field(p, f, &f->slice[0], &p->field[k], field, 0, false, err);
 }

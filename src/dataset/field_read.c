@@ -32,7 +32,7 @@ uint64_t mr_dataset_reader_field_bytes(const struct mr_dataset_reader *r, unsign
 }
 
 /* Memory of n fields, and one more: of all their bytes together. */
-static int reserve_fields(struct mr_dataset_reader *r, unsigned n, struct mr_error *err)
+int mr_reader_reserve_fields(struct mr_dataset_reader *r, unsigned n, struct mr_error *err)
 {
     if (MR_LIKELY(n < r->n_fields))
         return 0;
@@ -172,6 +172,11 @@ static int stored_bytes(struct mr_dataset_reader *r, unsigned k, const uint8_t *
     rc = read_one(r, k, to, err);
     *raw = rc || in_place ? to : mr_fetch_collect(&r->part_fetch, to);
     return rc;
+}
+
+int mr_reader_stored_bytes(struct mr_dataset_reader *r, unsigned k, const uint8_t **raw, struct mr_error *err)
+{
+    return stored_bytes(r, k, NULL, NULL, raw, err);
 }
 
 /* ---- decoding ---- */
@@ -360,7 +365,7 @@ int mr_reader_read_fields(struct mr_dataset_reader *r, unsigned flags, const str
 {
     const struct reading g = {.r = r, .f = &r->fetch, .flags = flags, .to = to};
     const uint8_t *raw = NULL;
-    int rc = reserve_fields(r, r->fetch.n_slices, err);
+    int rc = mr_reader_reserve_fields(r, r->fetch.n_slices, err);
     if (rc)
         return rc;
     if (r->source == r->own)
@@ -401,7 +406,7 @@ int mr_reader_fetch_fields(struct mr_dataset_reader *r, uint8_t *dst, size_t cap
         return rc;
     }
     bool fits = dst && f->length <= cap;
-    int rc = reserve_fields(r, f->n_slices, err);
+    int rc = mr_reader_reserve_fields(r, f->n_slices, err);
     if (!rc && !fits)
         rc = grow_field(r, f->n_slices, f->length, err);
     if (rc)
@@ -446,7 +451,7 @@ int mr_dataset_decode_to(struct mr_dataset_reader *r, const struct mr_fetch *f, 
                          const struct mr_field_consumer *to, struct mr_error *err)
 {
     const struct reading g = {.r = r, .f = f, .flags = flags & MR_DATASET_VERIFY ? MR_READ_VERIFY : 0, .to = to};
-    int rc = reserve_fields(r, f->n_slices, err);
+    int rc = mr_reader_reserve_fields(r, f->n_slices, err);
     return rc ? rc : decode_all(&g, raw, NULL, err);
 }
 

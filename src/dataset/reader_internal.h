@@ -71,6 +71,10 @@ int mr_reader_fetch_fields(struct mr_dataset_reader *r, uint8_t *dst, size_t cap
 int mr_reader_explain(struct mr_dataset_reader *r, uint64_t id, int rc, struct mr_error *err);
 /* The value of a field is the file of a picture: its pixels (field_picture.c). */
 int mr_reader_decode_picture(struct mr_dataset_reader *r, struct mr_sample_out *o, struct mr_error *err);
+/* The stored bytes of slice k, one range behind the other, from the store. */
+int mr_reader_stored_bytes(struct mr_dataset_reader *r, unsigned k, const uint8_t **raw, struct mr_error *err);
+/* Memory for n fields. */
+int mr_reader_reserve_fields(struct mr_dataset_reader *r, unsigned n, struct mr_error *err);
 void mr_reader_free_fields(struct mr_dataset_reader *r);
 void mr_reader_name_dtype(enum mr_dtype t, char out[8]);
 

@@ -123,6 +123,23 @@ static int parquet_decode(struct mr_decoder *d, const struct mr_layout *layout, 
     return mr_array_deliver(data, bytes, out, err);
 }
 
+static int parquet_rows(const struct mr_layout *layout, const struct mr_sample_ref *ref, const void *unit, size_t len,
+                        struct mr_unit_rows *out, struct mr_error *err)
+{
+    struct mr_pq_layout l;
+    struct mr_pq_unit u;
+    uint64_t row = mr_pq_row(ref), first = 0;
+    int rc = mr_pq_layout_get(layout, &l, err);
+    if (rc == 0)
+        rc = check_rows(&l, row, unit, len, &first, err);
+    if (rc < 0)
+        return rc;
+    memcpy(&u, unit, sizeof u);
+    *out = (struct mr_unit_rows){
+        .values = (const uint8_t *)unit + u.data_at, .each = u.each, .n = u.rows, .before = row - first};
+    return 0;
+}
+
 /* ---- generated content ---- */
 
 /* A truth value is a bit in the file, so generated ones are 0 or 1. */
@@ -161,6 +178,7 @@ static const struct mr_field_ops field_ops = {
     .end = mr_pq_end,
     .writer_close = mr_pq_close,
     .writer_abort = mr_pq_abort,
+    .rows = parquet_rows,
 };
 
 const struct mr_format_ops mr_format_parquet = {

@@ -3,6 +3,7 @@
 #include "loader/loader_internal.h"
 #include "base/clock.h"
 #include "base/workers.h"
+#include "dataset/unit_cache.h"
 #include "event/emit.h"
 
 #include <errno.h>
@@ -205,6 +206,7 @@ void mr_loader_close(struct mr_loader *l)
     free(l->threads);
     free(l->field);
     free(l->field_name);
+    mr_unit_cache_free(l->units);
     mr_order_free(l->order);
     mr_dataset_close(l->dataset);
     if (l->owns_store)
@@ -393,9 +395,9 @@ int mr_loader_start_epoch(struct mr_loader *l, uint64_t epoch, struct mr_error *
 }
 
 /* K2: rows that differ are joined when all are there. */
-static void join_rows(struct mr_loader *l, struct slot *s)
+static void join_rows(struct mr_loader *l, struct slot *s, uint32_t n)
 {
-    if (atomic_fetch_sub(&s->to_join, 1) != 1 || atomic_load(&s->failed) || mr_loader_ended(l))
+    if (atomic_fetch_sub(&s->to_join, n) != n || atomic_load(&s->failed) || mr_loader_ended(l))
         return;
     int rc = mr_loader_join_fields(l, s);
     if (!rc)
@@ -412,8 +414,13 @@ static void join_rows(struct mr_loader *l, struct slot *s)
 void mr_loader_row_done(struct mr_loader *l, struct slot *s, uint64_t batch)
 {
     (void)batch;
+    mr_loader_rows_done(l, s, 1);
+}
+
+void mr_loader_rows_done(struct mr_loader *l, struct slot *s, uint32_t n)
+{
     if (l->n_fields)
-        join_rows(l, s);
+        join_rows(l, s, n);
     uint64_t epoch = 0, index = 0;
     uint32_t rows = 0;
     bool tells = l->tells_steps && !mr_loader_ended(l);
@@ -422,7 +429,7 @@ void mr_loader_row_done(struct mr_loader *l, struct slot *s, uint64_t batch)
         index = s->batch.index;
         rows = s->n;
     }
-    if (atomic_fetch_sub(&s->left, 1) != 1)
+    if (atomic_fetch_sub(&s->left, n) != n)
         return;
     pthread_mutex_lock(&l->lock);
     uint64_t now = mr_loader_watch_ready(l, 1);

@@ -270,6 +270,8 @@ bool mr_loader_wait_slot(struct engine_thread *t, uint64_t batch)
 /* Small samples are taken several at a time, but never so many that a batch waits for one thread. */
 static uint64_t ticket_run(const struct mr_loader *l)
 {
+    if (l->columns)
+        return mr_loader_column_run(l);
     uint64_t mean = l->info.sample_bytes / l->info.samples;
     uint64_t by_size = mean < 4096 ? 16 : mean < 65536 ? 4 : 1;
     return MR_MAX(1u, MR_MIN(by_size, l->p.batch_size / (2u * l->n_threads)));
@@ -285,6 +287,24 @@ static void follow_on(struct engine_thread *t)
         x->now_ns = x->fetched_ns;
 }
 
+/* Samples [first, end) of the stream as runs of rows, each in one batch. */
+static bool read_column_run(struct engine_thread *t, uint64_t first, uint64_t end)
+{
+    struct mr_loader *l = t->loader;
+    for (uint64_t k = first; k < end;) {
+        uint32_t row;
+        uint64_t batch = stream_batch(l, k, &row);
+        if (!mr_loader_wait_slot(t, batch))
+            return false;
+        struct slot *s = slot_of(l, batch);
+        uint32_t n = (uint32_t)MR_MIN(end - k, s->n - row);
+        t->ticket = k;
+        mr_loader_read_columns(t, s, batch, row, n);
+        k += n;
+    }
+    return true;
+}
+
 static void run_stream(struct engine_thread *t)
 {
     struct mr_loader *l = t->loader;
@@ -294,6 +314,11 @@ static void run_stream(struct engine_thread *t)
         uint64_t first = atomic_fetch_add(&l->next_ticket, run);
         if (first >= l->stream.samples)
             return;
+        if (l->columns) {
+            if (!read_column_run(t, first, MR_MIN(first + run, l->stream.samples)))
+                return;
+            continue;
+        }
         for (uint64_t k = first; k < MR_MIN(first + run, l->stream.samples); k++) {
             uint32_t row;
             uint64_t batch = stream_batch(l, k, &row);

@@ -133,7 +133,7 @@ static struct mr_shape shape_of_field(const struct mr_field *f)
     return s;
 }
 
-static uint64_t shape_bytes(const struct mr_shape *s)
+uint64_t mr_loader_shape_bytes(const struct mr_shape *s)
 {
     uint64_t bytes = strtoull(s->dtype + 1, NULL, 10);
     for (int d = 0; d < s->n_dims; d++)
@@ -210,7 +210,7 @@ static int choose_room(struct mr_loader *l, unsigned k, uint64_t largest, struct
     uint64_t n = l->p.batch_size, align = l->p.flags & MR_LOADER_DENSE ? 1 : FIELD_ALIGN;
     bool too_large = false;
     if (f->fixed) {
-        f->stride = MR_ALIGN_UP(MR_MAX(shape_bytes(&f->shape), 1u), align);
+        f->stride = MR_ALIGN_UP(MR_MAX(mr_loader_shape_bytes(&f->shape), 1u), align);
         too_large = __builtin_mul_overflow(f->stride, n, &f->bytes);
     } else { /* room for an ordinary batch and one long value; more goes into buffers of its own */
         uint64_t all = mr_manifest_get_info(mr_dataset_manifest(l->dataset))->all_samples;
@@ -247,6 +247,7 @@ int mr_loader_place_fields(struct mr_loader *l, uint64_t *slab_bytes, struct mr_
     free(largest);
     l->row_align = FIELD_ALIGN;
     l->row_bytes = l->field[l->main_field].stride;
+    mr_loader_choose_columns(l);
     *slab_bytes = MR_ALIGN_UP(MR_MAX(at, 1u), (uint64_t)4096);
     return rc;
 }
@@ -307,7 +308,10 @@ void mr_loader_prepare_fields(struct mr_loader *l, struct slot *s)
         atomic_store(&f->used, 0);
     }
     atomic_store(&s->to_join, s->n);
-    memset(s->bytes, 0, s->n * sizeof(*s->bytes));
+    if (l->columns)
+        mr_loader_prepare_columns(l, s);
+    else
+        memset(s->bytes, 0, s->n * sizeof(*s->bytes));
 }
 
 /* ---- reading a sample ---- */

@@ -1,5 +1,5 @@
 /* Samples of several fields in the loader: loader_fields.c puts values into rows, loader_ragged.c joins rows that
- * differ.
+ * differ, loader_columns.c reads many rows of numbers at once.
  *
  * Invariants (beside those of README.md): K1 a slab has a region per field, one behind the other; a fixed field's rows
  * lie at multiples of its stride, others where there is room. K2 rows of differing fields are joined by the thread that
@@ -36,7 +36,8 @@ struct field_slot {
     void **overflow; /* rows that did not fit their region */
     void *joined;    /* an array that did not fit its region */
     uint64_t joined_cap;
-    _Atomic uint64_t used; /* of the region, where rows differ */
+    _Atomic uint64_t used;   /* of the region, where rows differ */
+    const uint8_t *laid_out; /* the slab that rows point into, where columns are read; NULL: none yet */
 };
 
 /* What a field cost one thread. */
@@ -53,6 +54,16 @@ void mr_loader_free_fields(struct mr_loader *l, struct slot *s);
 void mr_loader_prepare_fields(struct mr_loader *l, struct slot *s);
 /* Reads and decodes all fields of a sample into their rows. */
 int mr_loader_read_fields(struct engine_thread *t, struct slot *s, uint32_t row, uint64_t id, struct mr_error *err);
+/* Bytes of a value of this shape. */
+uint64_t mr_loader_shape_bytes(const struct mr_shape *s);
+/* A batch begins whose fields are read as columns. */
+void mr_loader_prepare_columns(struct mr_loader *l, struct slot *s);
+/* Can fields be read one after the other, for many samples at once? When the loader is opened; sets l->columns. */
+void mr_loader_choose_columns(struct mr_loader *l);
+/* Samples that one thread reads at once. */
+uint64_t mr_loader_column_run(const struct mr_loader *l);
+/* Rows [row, row + n) of the batch in the slot, all fields; errors are the rows'. */
+void mr_loader_read_columns(struct engine_thread *t, struct slot *s, uint64_t batch, uint32_t row, uint32_t n);
 /* K2. 0 or -ENOMEM. */
 int mr_loader_join_fields(struct mr_loader *l, struct slot *s);
 /* The batch's description, when it is handed out. */

@@ -155,7 +155,11 @@ struct mr_loader {
     struct loader_field *field;    /* n_fields 0: rows are the primary field, or stored bytes */
     unsigned n_fields, main_field; /* the one that the batch's own rows are */
     const char **field_name;
-    bool in_place; /* samples stay where a direct read put them, at any alignment */
+    bool has_labels;             /* the manifest has some */
+    struct mr_unit_cache *units; /* where columns are read */
+    uint64_t column_bytes;       /* of all fields of a sample, where columns are read */
+    bool columns;                /* fields are read one after the other, for many samples at once (loader_columns.c) */
+    bool in_place;               /* samples stay where a direct read put them, at any alignment */
     unsigned n_slots, n_threads;
     unsigned ring; /* slots in use, in turn: all, or those that were prepared */
     struct slot *slots;
@@ -277,6 +281,8 @@ void *mr_loader_row(struct mr_loader *l, struct slot *s, uint32_t row, uint64_t 
 int mr_loader_no_row(const struct mr_loader *l, uint64_t id, uint64_t need, struct mr_error *err);
 /* The row is there: counts it and wakes the consumer when it was the last. */
 void mr_loader_row_done(struct mr_loader *l, struct slot *s, uint64_t batch);
+/* The same for n rows at once. */
+void mr_loader_rows_done(struct mr_loader *l, struct slot *s, uint32_t n);
 void mr_loader_row_failed(struct mr_loader *l, struct slot *s, uint64_t batch, uint32_t row, int code,
                           const struct mr_error *err);
 /* Reads one sample into its row with direct calls. */

@@ -194,6 +194,91 @@ static void only_selected_fields_are_read(void **state)
     assert_in_range(all, mask + data + weight, (mask + data + weight) * 101 / 100);
 }
 
+/* Tables of numbers are read as columns, many rows at a time: the same values, whatever the order, the batch and the
+ * number of threads; what cannot be read is named by its row. */
+static void columns_are_read_in_any_order(void **state)
+{
+    (void)state;
+    static const enum mr_order_mode orders[] = {MR_ORDER_SEQUENTIAL, MR_ORDER_CIPHER, MR_ORDER_FILE};
+    struct mr_arena arena = {0};
+    struct mr_gen_spec spec;
+    default_spec(&arena, &spec);
+    spec.format = "parquet";
+    spec.fields = "a:f4:-,b:i8:-,c:i2:3,d:f8:2x2";
+    spec.files = 3;
+    spec.samples_per_file = 1000;
+    spec.labels = 9;
+    spec.chunk = (struct mr_dims){.n = 1, .dim = {170}};
+    write_set("table", &spec);
+    mr_arena_done(&arena);
+    for (size_t o = 0; o < MR_ARRAY_LEN(orders); o++)
+        for (unsigned dense = 0; dense < 2; dense++) {
+            char path[512], checked[512];
+            struct mr_error err = {0};
+            struct mr_batch *a, *b;
+            struct mr_loader_params p = field_params("table", path), q = field_params("table", checked);
+            p.order.mode = q.order.mode = orders[o];
+            p.batch_size = q.batch_size = 700;
+            p.flags = dense ? MR_LOADER_DENSE : 0; /* q's content is compared, sample by sample */
+            p.threads = 3;
+            struct mr_loader *l = must_open(&p), *m = must_open(&q);
+            assert_int_equal(mr_loader_start_epoch(l, 1, &err), 0);
+            assert_int_equal(mr_loader_start_epoch(m, 1, &err), 0);
+            uint64_t rows = 0;
+            while (mr_loader_next(l, &a, &err) > 0 && mr_loader_next(m, &b, &err) > 0) {
+                assert_int_equal(a->n, b->n);
+                assert_memory_equal(a->ids, b->ids, a->n * sizeof *a->ids);
+                assert_memory_equal(a->labels, b->labels, a->n * sizeof *a->labels);
+                for (uint32_t k = 0; k < a->n_fields; k++)
+                    for (uint32_t i = 0; i < a->n; i++) {
+                        assert_int_equal(a->fields[k]->bytes[i], b->fields[k]->bytes[i]);
+                        assert_memory_equal(a->fields[k]->rows[i], b->fields[k]->rows[i], a->fields[k]->bytes[i]);
+                    }
+                rows += a->n;
+                mr_loader_release(l, a);
+                mr_loader_release(m, b);
+            }
+            assert_int_equal(rows, 3000);
+            mr_loader_close(l);
+            mr_loader_close(m);
+        }
+}
+
+static void two_of_forty_columns_cost_their_bytes(void **state)
+{
+    (void)state;
+    char fields[1024] = "", path[512];
+    struct mr_arena arena = {0};
+    struct mr_gen_spec spec;
+    struct mr_error err = {0};
+    struct mr_batch *b;
+    uint64_t bytes = 0, want = 0;
+    for (unsigned i = 0; i < 40; i++)
+        snprintf(fields + strlen(fields), sizeof fields - strlen(fields), "%sc%u:f%u:-", i ? "," : "", i,
+                 i % 2 ? 4 : 8);
+    default_spec(&arena, &spec);
+    spec.format = "parquet";
+    spec.fields = fields;
+    spec.files = 2;
+    spec.samples_per_file = 20000;
+    spec.chunk = (struct mr_dims){.n = 1, .dim = {6144}};
+    write_set("forty", &spec);
+    mr_arena_done(&arena);
+    struct mr_loader_params p = params("forty", path);
+    p.order.mode = MR_ORDER_SEQUENTIAL;
+    p.fields = (const char *[]){"c7", "c30"};
+    p.n_fields = 2;
+    p.batch_size = 1000;
+    p.threads = 4;
+    p.flags = 0;
+    struct mr_loader *l = must_open(&p);
+    assert_int_equal(mr_loader_start_epoch(l, 0, &err), 0);
+    for (want = 40000 * (4 + 8); mr_loader_next(l, &b, &err) > 0; mr_loader_release(l, b))
+        bytes += b->read_bytes;
+    assert_in_range(bytes, want, want * 11 / 10);
+    mr_loader_close(l);
+}
+
 static void costs_are_counted_per_field(void **state)
 {
     (void)state;
@@ -363,6 +448,8 @@ int main(void)
         cmocka_unit_test(every_way_of_reading_gives_what_was_written),
         cmocka_unit_test(a_loader_is_resumed_exactly),
         cmocka_unit_test(only_selected_fields_are_read),
+        cmocka_unit_test(columns_are_read_in_any_order),
+        cmocka_unit_test(two_of_forty_columns_cost_their_bytes),
         cmocka_unit_test(costs_are_counted_per_field),
         cmocka_unit_test(wrong_selections_are_refused),
         cmocka_unit_test(files_that_differ_are_named),
