@@ -10,7 +10,7 @@ from torch.utils.data import BatchSampler, IterDataPipe, MapDataPipe
 from torch.utils.data import DataLoader as TorchLoader
 
 from . import _called, _processes, _protocol, _served
-from ._delivery import moved
+from ._delivery import mover
 from ._mode import Mode, Plan
 from ._native import check_unchanged
 from ._options import Options
@@ -89,6 +89,12 @@ def warn_fallback(options: Options, reason: str, rest: "list[Any] | None" = None
         return  # token corpora and mixtures of them are meant to be read this way
     ignored = f"; without effect then: {', '.join(unused)}" if unused else ""
     warn(f"millrace.torch: {what} ({options.where()}): {reason}{ignored}")
+
+
+def moving(batches: Iterator[Any], options: Options) -> Iterator[Any]:
+    """Their tensors where they are wanted; the iterator itself where nothing has to move."""
+    move = mover(options)
+    return batches if move is None else Finishing(batches, move)
 
 
 class Finishing:
@@ -192,7 +198,8 @@ class Called(Mode):
 
     def epoch(self, plan: Plan) -> Iterator[Any]:
         size, batches = self._options.batch_size, self._order.batches
-        if size and type(self._order.batch_sampler) is BatchSampler:  # which may be what other ranks have left
+        if size and type(self._order.batch_sampler) is BatchSampler and plan.indices is not self._order.flat:
+            # a state's: perhaps what other ranks have left
             batches = [list(plan.indices[i : i + size]) for i in range(0, len(plan.indices), size)]
         states = self._order.start_states
         return self._deliver(plan, batches, states[0] if states else None)
@@ -207,13 +214,13 @@ class Called(Mode):
             self._workers = self._workers or self._make_workers()
             source = _processes.Source(wanted, plan.first)
             begun = self._workers.begin(source, start, _processes.standing_of(plan.data))
-            return Finishing(begun, self._finished)
+            return self._finish(begun)
         if self._caller is None:
             self._caller = self._make_caller()
         made = self._caller.epoch(wanted[plan.first :], start)
         if plan.data is not None:
             self._dataset.load_state_dict(plan.data["each"][0]["state"]["dataset"])
-        return Finishing(made, self._finished)
+        return self._finish(made)
 
     def data_state(self, inside: bool) -> dict[str, Any] | None:
         if not self._keeps_state:
@@ -233,11 +240,13 @@ class Called(Mode):
         together = {"batches_per_message": self._workers.pace.size} if self._workers is not None else {}
         return {**super().stats(), **together}
 
-    def _finished(self, item: Any) -> Any:
-        if self._options.skips:
-            item, bad = item
-            self._bad += bad
-        return moved(item, self._options)
+    def _finish(self, batches: Iterator[Any]) -> Iterator[Any]:
+        return moving(Finishing(batches, self._unpack) if self._options.skips else batches, self._options)
+
+    def _unpack(self, item: Any) -> Any:
+        item, bad = item
+        self._bad += bad
+        return item
 
     def describe(self) -> str:
         part = "native in part, " if self._split is not None else ""
@@ -265,7 +274,7 @@ class Plain(Mode):
 
     def batches(self) -> Iterator[Any]:
         """Of one epoch."""
-        return Finishing(iter(self.loader), partial(moved, options=self._options))
+        return moving(iter(self.loader), self._options)
 
     def describe(self) -> str:
         return f"Python dataset ({self._options.where()}): {self.reason}"

@@ -2,8 +2,9 @@
 normalised values and its structure. Where a device decodes, rows that are still files are decoded there
 (`Decoding`)."""
 
+import copy
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, MutableMapping
 from time import perf_counter
 from typing import Any
 
@@ -17,17 +18,36 @@ from ._sources import Source
 Item = tuple[dict[str, Any], Any]  # parts of a batch by their names, and the event behind which they are there, or None
 
 
-def moved(item: Any, options: Options) -> Any:
-    """A batch that the data set's own code made, with its tensors where they are wanted."""
-    if isinstance(item, torch.Tensor):
-        if options.pin_memory and options.workers == "threads" and torch.cuda.is_available():
-            item = item.pin_memory()
-        return item if options.device is None else item.to(options.device, non_blocking=True)
-    if isinstance(item, dict):
-        return {k: moved(v, options) for k, v in item.items()}
-    if isinstance(item, tuple) and hasattr(item, "_fields"):
-        return type(item)(*(moved(v, options) for v in item))
-    return type(item)(moved(v, options) for v in item) if isinstance(item, (list, tuple)) else item
+def mover(options: Options) -> Callable[[Any], Any] | None:
+    """What puts the tensors of a batch of the data set's own code where they are wanted; None: they stay, and the batch
+    is the very object that the program's collate function made."""
+    pins = options.pin_memory and options.workers == "threads" and torch.cuda.is_available()
+    device = options.device
+    if device is None and not pins:
+        return None
+
+    def move(item: Any) -> Any:
+        if isinstance(item, torch.Tensor):
+            item = item.pin_memory() if pins else item
+            return item if device is None else item.to(device, non_blocking=True)
+        if isinstance(item, Mapping):
+            return _like(item, {name: move(value) for name, value in item.items()})
+        if isinstance(item, tuple) and hasattr(item, "_fields"):
+            return type(item)(*(move(value) for value in item))
+        return type(item)(move(value) for value in item) if isinstance(item, (list, tuple)) else item
+
+    return move
+
+
+def _like(old: "Mapping[Any, Any]", values: dict[Any, Any]) -> Any:
+    """A mapping of the same class with other values, as torch's pin_memory makes it."""
+    if type(old) is dict:
+        return values
+    if isinstance(old, MutableMapping):
+        new = copy.copy(old)
+        new.update(values)
+        return new
+    return type(old)(values)  # type: ignore[call-arg]
 
 
 class Decoding:

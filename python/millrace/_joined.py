@@ -70,9 +70,9 @@ class Memory:
         self.parts, self.part_bytes, self.key = state["parts"], state["part_bytes"], state["key"]
         self._open(state["fd"].detach())
 
-    def __del__(self) -> None:
+    def __del__(self, close: Any = os.close) -> None:  # `os` may be gone at the end of the program
         if hasattr(self, "_fd"):
-            os.close(self._fd)
+            close(self._fd)
 
     def tensor(self, offset: int, dtype: torch.dtype, shape: tuple[int, ...], count: int) -> torch.Tensor:
         """The memory itself, as a tensor."""

@@ -34,6 +34,7 @@ class Mode:
 
     def __init__(self, options: Options, reason: str | None) -> None:
         self._options, self.reason = options, reason
+        self.follows = options.skips  # delivered() wants to be called
         self._bad: list[str] = []  # why samples that no native loader counts were left out
         self._has_warned = False
 
@@ -113,6 +114,7 @@ class Iteration:
         self._batches: Any = batches  # None: it is over
         self._mode, self._epoch, self._position, self._watch = mode, epoch, position, watch
         self._n_batches = n_batches
+        self._delivered = mode.delivered if mode.follows else None
 
     def __iter__(self) -> "Iteration":
         return self
@@ -160,5 +162,6 @@ class Iteration:
         now = perf_counter()
         self._watch.add(now - begin, now, self._mode.counters)
         self._position.deliver(self._epoch)
-        self._mode.delivered(batches, self._epoch.delivered)
+        if self._delivered is not None:
+            self._delivered(batches, self._epoch.delivered)
         return item

@@ -89,6 +89,7 @@ class Native(Mode):
         self, options: Options, source: Source, parameters: dict[str, Any] | None, seed: int, **more: Any
     ) -> None:
         super().__init__(options, None)
+        self.follows = True
         self.source = source
         self.delivery = Delivery(options, source, parameters)
         self.places = options.ahead + 1

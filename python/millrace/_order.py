@@ -65,6 +65,7 @@ class Order:
         self._draws_seed = True  # for the workers of the epoch that is drawn next: torch seeds persistent ones once
         self.start_states: list[torch.Tensor] | None = None  # of the generators, before this epoch's draw
         self.batches: list[list[int]] = []  # of the epoch that was drawn last, as the batch sampler gave them
+        self.flat: list[int] = []  # what draw() returned then
         self.tail: Tail | None = None  # of the epoch that was drawn last
         self._ahead = prefetch * workers  # batches that torch asks its sampler for before they are wanted
         self._peeked: list[int] | None = None
@@ -123,7 +124,7 @@ class Order:
         self._recipe = self._write()
         self.start_states = [g.get_state() for g in _generators(self.generator, self.sampler)]
         drawn = self._draw()
-        self.batches, self._draws_seed = self._drawn, not self._persistent
+        self.batches, self._draws_seed, self.flat = self._drawn, not self._persistent, drawn
         self.tail = self._drawn_tail if self._random else None
         if self._peeked is not None and self._peeked != drawn:
             self._can_peek = False  # the program draws from the same generator: looking ahead is in vain

@@ -23,22 +23,9 @@ class Epoch:
     """An epoch that one iteration goes through."""
 
     def __init__(self, first: int, tail: Tail | None) -> None:
-        self.delivered = first
-        self._tail = tail
-        self._inform(first)
-
-    def _inform(self, batches: int) -> None:
-        if self._tail is not None:
-            self._tail.delivered(batches)
-
-    def deliver(self) -> None:
-        """One more batch is the program's."""
-        self.delivered += 1
-        self._inform(self.delivered)
-
-    def end(self) -> None:
-        """The program asked for a batch behind the last one."""
-        self._inform(self.delivered + 1)
+        self.delivered, self.tail = first, tail
+        if tail is not None:
+            tail.delivered(first)
 
 
 class Position:
@@ -94,13 +81,16 @@ class Position:
 
     def deliver(self, epoch: Epoch) -> None:
         """A batch of this iteration's epoch is the program's."""
-        epoch.deliver()
+        epoch.delivered += 1
+        if epoch.tail is not None:
+            epoch.tail.delivered(epoch.delivered)
         if self.running is not None:
             self.running = epoch
 
     def end(self, epoch: Epoch) -> None:
         """This iteration came to its end."""
-        epoch.end()
+        if epoch.tail is not None:
+            epoch.tail.delivered(epoch.delivered + 1)
         self._next()
 
     def _next(self) -> None:

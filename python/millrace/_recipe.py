@@ -8,6 +8,7 @@ R2  A recipe of the kind `other` has a digest of the batches of the one rank tha
 """
 
 import base64
+import ctypes
 import hashlib
 from array import array
 from collections.abc import Iterable
@@ -30,7 +31,8 @@ _KINDS: dict[Any, str] = {
 
 def pack(generator: torch.Generator) -> dict[str, Any]:
     """The state of a generator as text, and whether it is torch's global one."""
-    content = base64.b64encode(bytes(generator.get_state().tolist())).decode()
+    state = generator.get_state()
+    content = base64.b64encode(ctypes.string_at(state.data_ptr(), state.numel())).decode()
     return {"global": generator is torch.default_generator, "state": content}
 
 

@@ -78,11 +78,13 @@ class Choice:
         tiers: bool,
     ) -> None:
         self._arguments = dataset, batch_size, drop_last, generator
-        self.shuffle, self._distributed, self._tiers = bool(shuffle), distributed, tiers
+        self.shuffle, self._distributed = bool(shuffle), distributed
         self.own = sampler is None and batch_sampler is None  # made here
         self.seed = seed  # of the order of ranks; None: the program gave none
         self._has_warned = False
         self._ranks = ALONE
+        self._by_epoch = tiers  # the order is a function of seed and epoch for a single process, too
+        self._seed_alone = 0  # of that order, where the program gave none
         if not self.own:
             made = make(dataset, batch_size, shuffle, sampler, batch_sampler, drop_last, generator)
             self.now = made
@@ -98,13 +100,50 @@ class Choice:
         ranks, sampler = self._ranks, None
         if isinstance(dataset, Mixture):
             sampler = MixtureSampler(dataset, ranks.world, ranks.rank)
-        elif ranks.world > 1 or self._tiers:  # tiers need an order that is known ahead, also for a single process
-            sampler = DistributedSampler(dataset, ranks.world, ranks.rank, shuffle=self.shuffle, seed=self.seed or 0)
+        elif ranks.world > 1 or self._by_epoch:
+            seed = self.seed if self.seed is not None else self._seed_alone if ranks.world == 1 else 0
+            sampler = DistributedSampler(dataset, ranks.world, ranks.rank, shuffle=self.shuffle, seed=seed)
         if ranks.world > 1 and self._distributed is None:
             hint = "distributed=False reads all of it, distributed=True silences this warning"
             _ranks.warn_of_part(ranks, "millrace.torch", ", in DistributedSampler's order", hint)
         shuffle = None if sampler is not None else self.shuffle
-        return make(dataset, batch_size, shuffle, sampler, None, drop_last, generator)
+        made = make(dataset, batch_size, shuffle, sampler, None, drop_last, generator)
+        if sampler is not None and made.batch_sampler is not None:
+            # transformers' Trainer goes on in the middle of an epoch with a batch sampler around this one, and sets
+            # the epoch here.
+            made.batch_sampler.set_epoch = sampler.set_epoch
+        return made
+
+    def fix_by_epoch(self) -> bool:
+        """accelerate has the loader: as with its own loaders, the order becomes a function of seed and epoch, so that
+        a program that skips the batches of a stopped epoch goes on where it was, and ranks share what one of torch's
+        samplers of the whole set would give each of them. False: another sampler that does not divide the data among
+        the ranks of the process group."""
+        if not self.own and self._take_over():
+            self.own = True
+        if self.own and not self._by_epoch and self.shuffle:
+            generator = self._arguments[3]
+            self._seed_alone = (generator.initial_seed() if generator is not None else torch.initial_seed()) % 2**63
+            self._by_epoch = True
+            self.now = self._make()
+        everyone, parts = _ranks.group(), getattr(self.now.sampler, "num_replicas", 1)
+        return self.own or everyone is None or everyone.world <= parts
+
+    def _take_over(self) -> bool:
+        """Is the program's sampler what torch's loader makes of `shuffle`? Then the loader makes its own from now
+        on."""
+        dataset, sampler, batches = self._arguments[0], self.now.sampler, self.now.batch_sampler
+        if type(batches) not in (BatchSampler, type(None)):
+            return False
+        if type(sampler) is RandomSampler:
+            whole = not sampler.replacement and sampler.num_samples == len(dataset)
+        else:
+            whole = type(sampler) is SequentialSampler
+        if not whole or len(sampler.data_source) != len(dataset):
+            return False
+        self.shuffle = type(sampler) is RandomSampler
+        self._arguments = dataset, self.now.batch_size, self.now.drop_last, self._arguments[3]
+        return True
 
     def settle(self) -> Samplers:
         """The samplers for the ranks that there are now."""

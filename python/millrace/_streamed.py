@@ -11,15 +11,13 @@ import itertools
 import warnings
 from collections import deque
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import torch
 from torch.utils.data import BatchSampler
 
 from . import _processes, _protocol, _recipe, _served
-from ._calling import Finishing, Plain, serves, torch_loader, workers_of
-from ._delivery import moved
+from ._calling import Plain, moving, serves, torch_loader, workers_of
 from ._options import Options
 from ._position import STATE_VERSION, Position, State
 from ._processes import Standing
@@ -64,7 +62,7 @@ class Streamed(Plain):
         resume = position.take_resume(1 << 62)
         standing = _processes.standing_of(position.take_data(resume))
         first = resume["batch"] if resume is not None else 0
-        return Finishing(self._start(resume, standing, first), partial(moved, options=self._options)), first
+        return moving(self._start(resume, standing, first), self._options), first
 
     def _start(self, resume: State | None, standing: Standing | None, first: int) -> Any:
         start = self._draw(resume)

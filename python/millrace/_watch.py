@@ -25,22 +25,24 @@ class Watch:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.waited = 0.0  # over the loader's life
-        self._begin, self._waited = 0.0, 0.0
+        self._begin, self._waited = 0.0, 0.0  # of the interval, and `waited` then
+        self._look_at = float("inf")  # the time at which the interval is over
         self._before: dict[str, Any] = {}
         self._said = seconds <= 0
 
     def resume(self, counters: Counters) -> None:
         """An epoch begins: time between epochs is nobody's wait."""
-        self._begin, self._waited = perf_counter(), 0.0
+        self._begin, self._waited = perf_counter(), self.waited
+        self._look_at = float("inf") if self._said else self._begin + self.seconds
         self._before = {} if self._said else counters()
 
     def add(self, wait: float, now: float, counters: Counters) -> None:
         """A batch came at `now` after `wait` seconds of waiting."""
         self.waited += wait
-        self._waited += wait
-        if self._said or now - self._begin < self.seconds:
+        if now < self._look_at:
             return
-        share, spent = self._waited / (now - self._begin), now - self._begin
+        spent = now - self._begin
+        share = (self.waited - self._waited) / spent
         if share > WAIT_SHARE:
             self._said = True
             limiter = _ADVICE[self._limiter(counters())]

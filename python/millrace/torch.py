@@ -481,9 +481,13 @@ class DataLoader(TorchLoader[T]):
 
     @property
     def _is_accelerate_prepared(self) -> bool:
-        """accelerator.prepare() reads it: True: the loader stays as it is, and moves its batches by itself."""
-        if self._prepared is None and self._order is not None and not isinstance(self._mode, Plain):
-            self._prepared = _accelerate.prepare()
+        """accelerator.prepare() reads it: True: the loader stays as it is, and moves its batches by itself. False:
+        accelerate makes one of its own around the data set and the sampler."""
+        if self._prepared is None and self._choice is not None and not isinstance(self._mode, Plain):
+            prepared = _accelerate.prepare()
+            if prepared is not None and self._choice.fix_by_epoch():
+                self._prepared = prepared
+                self._settle()
         return self._prepared is not None
 
     @_is_accelerate_prepared.setter

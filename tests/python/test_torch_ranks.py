@@ -3,11 +3,13 @@ epoch, each sample once and in the same order over all ranks, or refuses it in l
 this process, which are made and begin their epochs under their own RANK and WORLD_SIZE."""
 
 import contextlib
+import itertools
 import json
 import os
 import pickle
 import random
 import sys
+import types
 import warnings
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -27,6 +29,7 @@ try:
 except Exception as reason:
     skip(f"no PyTorch ({reason})")
 
+from millrace import _ranks  # noqa: E402
 from millrace.torch import DataLoader, Tokens  # noqa: E402
 
 torch.set_num_threads(1)
@@ -369,6 +372,78 @@ def loaders_travel_in_pickles():
     assert [b.ids.tolist() for b in copy] == [b.ids.tolist() for b in it]
 
 
+@contextlib.contextmanager
+def accelerates(number, world):
+    """What accelerate has when it prepares a loader, without accelerate: its states, and a process group."""
+    state = types.ModuleType("accelerate.state")
+    seen = types.SimpleNamespace(_add_dataloader=lambda _: None, _remove_dataloader=lambda _: None)
+    state.AcceleratorState = type("AcceleratorState", (), {"_shared_state": {"a": 1}, "device": torch.device("cpu")})
+    state.GradientState = lambda: seen
+    utils = types.ModuleType("accelerate.utils")
+    utils.send_to_device = lambda batch, device, non_blocking: batch
+    before = _ranks.group
+    sys.modules.update({"accelerate.state": state, "accelerate.utils": utils})
+    _ranks.group = lambda: _ranks.Ranks(number, world, "process group") if world > 1 else None
+    try:
+        yield
+    finally:
+        _ranks.group = before
+        del sys.modules["accelerate.state"], sys.modules["accelerate.utils"]
+
+
+def accelerate_divides_what_a_sampler_gives():
+    """transformers' Trainer passes torch's samplers of the whole set, which accelerate divides among its ranks."""
+    makes = {
+        "none": lambda d: dict(batch_size=4, shuffle=True),
+        "random": lambda d: dict(batch_size=4, sampler=RandomSampler(d)),
+        "sequential": lambda d: dict(batch_size=4, sampler=SequentialSampler(d), drop_last=False),
+        "batches": lambda d: dict(batch_sampler=BatchSampler(RandomSampler(d), 4, False)),
+    }
+    for mode, world, (name, make) in itertools.product(modes()[:2], (1, 2, 3), makes.items()):
+        both = []
+        for r in range(world):
+            with accelerates(r, world):
+                loader = DataLoader(data(mode), num_workers=int(mode == "native"), **make(data(mode)))
+                assert loader._is_accelerate_prepared and loader._is_accelerate_prepared
+                epochs = [[ids(mode, b) for b in loader] for _ in range(2)]
+                both.append([sum(e, []) for e in epochs])
+                assert len(loader) == len(epochs[0]), (mode, world, name)
+                # A new process that skips batches of epoch 1, as accelerate.skip_first_batches does it.
+                again = DataLoader(data(mode), num_workers=int(mode == "native"), **make(data(mode)))
+                assert again._is_accelerate_prepared
+                torch.rand(5)
+                if hasattr(again.batch_sampler, "set_epoch"):
+                    again.batch_sampler.set_epoch(1)
+                assert list(again.batch_sampler) == epochs[1], (mode, world, name)
+        for k in range(2):
+            read = [i for one in both for i in one[k]]
+            assert len(read) == -(-N // world) * world and set(read) == set(range(N)), (mode, world, name, len(read))
+        assert (both[0][0] == both[0][1]) == (name == "sequential")
+
+
+def accelerate_divides_other_samplers_itself():
+    """A sampler of the program's, of an unknown part of the data: accelerate puts its own loader around it."""
+    for sampler in (Steps(), RandomSampler(range(N), replacement=True), SubsetRandomSampler(range(10))):
+        with accelerates(0, 2):
+            assert not DataLoader(data("called"), 4, sampler=sampler)._is_accelerate_prepared
+        with accelerates(0, 1):
+            assert DataLoader(data("called"), 4, sampler=sampler)._is_accelerate_prepared
+    with accelerates(0, 2):
+        mine = DataLoader(data("called"), 4, sampler=DistributedSampler(range(N), 2, 0))
+        assert mine._is_accelerate_prepared
+
+
+def seeds_decide_about_the_order_under_accelerate():
+    def first(seed):
+        torch.manual_seed(seed)
+        loader = DataLoader(data("called"), 4, shuffle=True)
+        assert loader._is_accelerate_prepared
+        return [ids("called", b) for b in loader]
+
+    with accelerates(0, 1):
+        assert first(1) == first(1) != first(2)
+
+
 def checkpoints_have_states():
     """What the documentation prints: the saver takes the loader, and the state that it saved continues."""
     from millrace.checkpoint import Saver, load
@@ -388,4 +463,5 @@ def checkpoints_have_states():
     assert [ids("native", b) for b in again] == rest
 
 
-run([checkpoints_have_states, loaders_travel_in_pickles, states_carry_their_seed, states_continue_or_are_refused, samplers_of_programs_continue_with_as_many_ranks])
+run([checkpoints_have_states, loaders_travel_in_pickles, states_carry_their_seed, states_continue_or_are_refused, samplers_of_programs_continue_with_as_many_ranks,
+     accelerate_divides_what_a_sampler_gives, accelerate_divides_other_samplers_itself, seeds_decide_about_the_order_under_accelerate])

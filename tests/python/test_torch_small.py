@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import types
 import warnings
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -330,6 +331,37 @@ def processes_that_are_spawned_share_it_too():
     subprocess.run([sys.executable, path], check=True, env=environment, timeout=200)
 
 
+def programs_end_in_silence():
+    """Memory that lives until the interpreter has emptied the modules."""
+    said, before, modules = [], sys.unraisablehook, _joined.os
+    memory = _joined.Memory(1, 4096)
+    fd = memory._fd
+    sys.unraisablehook, _joined.os = said.append, None
+    try:
+        del memory
+        gc.collect()
+    finally:
+        sys.unraisablehook, _joined.os = before, modules
+    assert not said and raises(OSError, "", os.fstat, fd), said
+
+
+class Named(collections.OrderedDict):
+    """Of a library."""
+
+
+def batches_are_the_collate_functions_own():
+    """Mappings and sequences of a class of their own come through; with `device` as torch's pin_memory makes them."""
+    kinds = (Named, collections.UserDict, lambda d: collections.defaultdict(int, d), types.MappingProxyType, dict)
+    for kind in kinds:
+        def collate(rows, kind=kind):
+            return kind({"x": torch.tensor(rows), "n": [torch.ones(1), "text"]})
+
+        for more in ({}, {"device": "cpu"}, {"on_error": "skip"}):
+            (batch,) = DataLoader(range(3), 3, collate_fn=collate, **more)
+            assert type(batch) is type(collate([1])) and batch["x"].tolist() == [0, 1, 2], (type(batch), more)
+            assert batch["n"][1] == "text"
+
+
 def groups_can_be_pinned():
     """What torch's thread for pinned memory does to them."""
     called = []
@@ -382,5 +414,5 @@ def states_continue_anywhere():
 run([
     batches_are_torchs, streams_are_torchs, memory_is_each_batchs_own, collate_functions_are_the_programs, errors_are_in_their_places,
     workers_are_shown_the_programs_data_set, a_killed_worker_is_an_error, shared_memory_is_given_back, processes_that_are_spawned_share_it_too,
-    groups_can_be_pinned, large_batches_travel_one_by_one, states_continue_anywhere,
+    programs_end_in_silence, batches_are_the_collate_functions_own, groups_can_be_pinned, large_batches_travel_one_by_one, states_continue_anywhere,
 ])  # fmt: skip
