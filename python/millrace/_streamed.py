@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch.utils.data import BatchSampler
+from torch.utils.data import DataLoader as TorchLoader
 
 from . import _processes, _protocol, _recipe, _served
 from ._calling import Plain, moving, serves, torch_loader, workers_of
@@ -35,6 +36,7 @@ class Streamed(Plain):
         super().__init__(options, dataset, reason, **batching)
         self._workers: _processes.Workers | None = None
         self._here: _Here | None = None  # the epoch that this process reads by itself
+        self._unordered: TorchLoader | None = None
         self._begin: dict[str, Any] | None = None  # of the generator, at the epoch's beginning
         self._draws_seed = True  # for the workers of the next epoch: torch seeds persistent ones once
 
@@ -66,12 +68,22 @@ class Streamed(Plain):
 
     def _start(self, resume: State | None, standing: Standing | None, first: int) -> Any:
         start = self._draw(resume)
+        if self._options.num_workers and not self._options.in_order:
+            return self._any_order(start)
         if self._options.num_workers:
             self._workers = self._workers or self._make_workers()
             made = self._workers.begin(None, start, standing)
             return _Counted(made, self.loader, self._dataset, first)
         self._here = _Here(self, start)
         return self._here.begin(standing)
+
+    def _any_order(self, start: torch.Tensor) -> Iterator[Any]:
+        """Batches as they come: torch's own loader, and no states."""
+        if self._unordered is None:
+            self._unordered = torch_loader(self._options, self._dataset, generator=torch.Generator(), **self._batching)
+        self._unordered.generator.set_state(start)
+        self._unordered._IterableDataset_len_called = getattr(self.loader, "_IterableDataset_len_called", None)
+        return iter(self._unordered)
 
     def _make_workers(self) -> _processes.Workers:
         options, single = self._options, self._batching.get("batch_size") is None

@@ -503,23 +503,27 @@ class DataLoader(TorchLoader[T]):
 
     def state_dict(self) -> dict[str, Any]:
         """The position behind the last batch that was delivered: enough to go on exactly there."""
+        self._check_in_order("save")
         if isinstance(self._mode, Streamed):
             return self._mode.state(self._position, self._ranks(), self.seed)
         if isinstance(self._mode, Plain) or self._order is None:
             raise NotImplementedError(f"there is no position to save: {self.reason}")
-        if not self.in_order and not self._mode.native and self.num_workers:
-            raise NotImplementedError("there is no position to save: with in_order=False batches come in any order")
         samples = len(self.dataset) if hasattr(self.dataset, "__len__") else None
         state = self._position.state(self._order, self._options.batch_size, samples, self.seed, self._mode.data_state)
         if isinstance(self.dataset, Mixture):
             state["mixture"] = self.dataset.state_at(_mixed.position(state, len(self.dataset)))
         return state
 
+    def _check_in_order(self, what: str) -> None:
+        if not self.in_order and not self._mode.native and self.num_workers:
+            raise NotImplementedError(f"there is no position to {what}: with in_order=False batches come in any order")
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next iteration continues where `state` was saved, or ValueError: why it cannot. Another number of ranks
         continues with what is left of the epoch: each rank loads the state of any rank. What is random goes on with the
         state's seed, unless this loader was given one."""
         if isinstance(self._mode, Streamed):
+            self._check_in_order("continue")
             return self._mode.load(state, self._position, self._ranks())
         if isinstance(self._mode, Plain) or self._order is None:
             raise NotImplementedError(f"there is no position to continue: {self.reason}")

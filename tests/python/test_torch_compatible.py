@@ -4,6 +4,7 @@ import copy
 import inspect
 import os
 import sys
+import time
 import warnings
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -180,8 +181,27 @@ def iterators_have_torchs_attributes():
     raises(NotImplementedError, "any order", quiet(Indices(8), 2, num_workers=1, in_order=False).state_dict)
 
 
+class Uneven(torch.utils.data.IterableDataset):
+    """The first worker has few numbers and is slow, the second one has many."""
+
+    def __iter__(self):
+        first = torch.utils.data.get_worker_info().id == 0
+        for i in range(3 if first else 40):
+            time.sleep(0.01 if first else 0)
+            yield i if first else 100 + i
+
+
+def streams_come_in_any_order():
+    loader = quiet(Uneven(), 2, num_workers=2, in_order=False, persistent_workers=True)
+    for _ in range(2):
+        assert sorted(i for batch in loader for i in batch.tolist()) == [*range(3), *range(100, 140)]
+    raises(NotImplementedError, "any order", loader.state_dict)
+    state = quiet(Uneven(), 2, num_workers=2).state_dict()
+    raises(NotImplementedError, "any order", loader.load_state_dict, state)
+
+
 run([
-    after_an_error_comes_the_next_batch, iterators_have_torchs_attributes,
+    streams_come_in_any_order, after_an_error_comes_the_next_batch, iterators_have_torchs_attributes,
     it_is_torchs_loader, what_torch_refuses_is_refused, another_one_like_it, a_path_is_a_data_set_for_others, changes_count_from_the_next_epoch_on,
     lengths_of_streams_are_checked,
 ])  # fmt: skip
