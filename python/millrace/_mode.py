@@ -159,8 +159,10 @@ class Iteration:
         except BaseException:
             self._finish()
             raise
-        now = perf_counter()
-        self._watch.add(now - begin, now, self._mode.counters)
+        now, watch = perf_counter(), self._watch
+        watch.waited += now - begin
+        if now >= watch.look_at:
+            watch.look(now, self._mode.counters)
         self._position.deliver(self._epoch)
         if self._delivered is not None:
             self._delivered(batches, self._epoch.delivered)

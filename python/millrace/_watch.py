@@ -1,4 +1,5 @@
-"""How long a training loop waits for batches, and one warning that says what to do about it."""
+"""How long a training loop waits for batches, and one warning that says what to do about it. The iteration over an
+epoch adds each wait to `waited` itself and calls look() from the time `look_at` on: this is done for every batch."""
 
 from collections.abc import Callable
 from time import perf_counter
@@ -26,21 +27,18 @@ class Watch:
         self.seconds = seconds
         self.waited = 0.0  # over the loader's life
         self._begin, self._waited = 0.0, 0.0  # of the interval, and `waited` then
-        self._look_at = float("inf")  # the time at which the interval is over
+        self.look_at = float("inf")  # the time at which the interval is over
         self._before: dict[str, Any] = {}
         self._said = seconds <= 0
 
     def resume(self, counters: Counters) -> None:
         """An epoch begins: time between epochs is nobody's wait."""
         self._begin, self._waited = perf_counter(), self.waited
-        self._look_at = float("inf") if self._said else self._begin + self.seconds
+        self.look_at = float("inf") if self._said else self._begin + self.seconds
         self._before = {} if self._said else counters()
 
-    def add(self, wait: float, now: float, counters: Counters) -> None:
-        """A batch came at `now` after `wait` seconds of waiting."""
-        self.waited += wait
-        if now < self._look_at:
-            return
+    def look(self, now: float, counters: Counters) -> None:
+        """At `look_at` or behind it: an interval is over."""
         spent = now - self._begin
         share = (self.waited - self._waited) / spent
         if share > WAIT_SHARE:
