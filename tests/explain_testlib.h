@@ -25,7 +25,7 @@ static inline void xt_unknown_facts(struct mr_explain_facts *f)
 {
     memset(f, 0xff, sizeof(*f)); /* every double of these bytes is a NAN */
     f->program = f->framework = "";
-    f->device = f->ended_early = f->workload = f->format = NULL;
+    f->device = f->ended_early = f->workload = f->format = f->peer = NULL;
     f->shuffled = f->global_shuffle = f->counters_only = f->simulated = f->own_run = f->checkpoints = false;
     f->has_steps = f->has_workers = f->sharded = f->causes_estimated = f->team = f->queued = f->persistent =
         f->no_loader = f->program_cut = false;

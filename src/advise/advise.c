@@ -241,6 +241,7 @@ void mr_advice_prepare(struct mr_advice *a, struct mr_explanation *x)
     a->cpu_s = mr_pool_s(a, MR_POOL_CPU);
     a->late_s = mr_stall_s(a, MR_STALL_NOT_STARTED);
     a->busy = workers_busy(x);
+    a->failed |= !mr_scaling_of(x, &a->scaling);
 }
 
 /* ---- from drafts to findings ---- */
@@ -265,7 +266,7 @@ static double worth(const struct mr_draft *d, double adds)
 {
     double weight = d->weight > 0 ? d->weight : 1;
     if (mr_finding_is_bound(&d->f)) /* a number that nothing holds up: behind one that something does */
-        weight *= BOUND_WEIGHT;
+        weight *= BOUND_WEIGHT + (1 - BOUND_WEIGHT) * d->f.saves_low_s / d->f.saves_s;
     return adds * (0.25 + 0.75 * d->f.confidence) * weight;
 }
 

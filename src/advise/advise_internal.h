@@ -41,6 +41,22 @@ enum {
 
 struct mr_prediction; /* advise_replay.c */
 
+/* ---- whether loads beside each other slow each other down (advise_scaling.c) ---- */
+enum mr_scales {
+    MR_SCALES_UNKNOWN,
+    MR_SCALES_GROWS,  /* each has its own share: more workers get more */
+    MR_SCALES_SHARED, /* a rate, a lock, a connection for all */
+};
+enum mr_waits { MR_WAITS_STORAGE, MR_WAITS_NETWORK, MR_WAITS_OTHER }; /* OTHER: locks, sleep, devices */
+struct mr_scaling {
+    uint8_t scales, waits_for; /* enum mr_scales; enum mr_waits: most of what loads wait for */
+    double slope, error;       /* of the wait of loads over the loads in flight, logarithms; NAN unknown */
+    double in_flight;          /* loads, mean; NAN unknown */
+    double lock_share;         /* of the wait: in locks and messages between processes */
+};
+/* False: no memory. */
+bool mr_scaling_of(const struct mr_explanation *x, struct mr_scaling *out);
+
 struct mr_draft {
     struct mr_finding f;
     uint32_t pools;
@@ -57,11 +73,12 @@ struct mr_advice {
     /* The rest, in training: all; reading; decode...; not started. Rules about the pipeline speak of these. */
     double cause_s[MR_STALL_CAUSE_COUNT], steady_share, stall_s, stall_share, read_s, cpu_s, late_s;
     double checkpoint_s, barrier_s, startup_s;
-    double steps;                                /* of training, of one rank */
-    double busy;                                 /* share of the workers' time with something to do; NAN */
-    bool starved;                                /* training waits for data 5 % of the time or more */
-    bool waits;                                  /* training and evaluation together do */
-    bool own;                                    /* our loader: all readers of a rank work on one batch */
+    double steps; /* of training, of one rank */
+    double busy;  /* share of the workers' time with something to do; NAN */
+    bool starved; /* training waits for data 5 % of the time or more */
+    bool waits;   /* training and evaluation together do */
+    bool own;     /* our loader: all readers of a rank work on one batch */
+    struct mr_scaling scaling;
     struct mr_prediction *training, *evaluation; /* the batches for replays; made when a rule needs them */
     double replayed, now_s, then_s;              /* the last prediction: batches, waits as they were and changed */
     const char *why;
@@ -124,6 +141,7 @@ struct mr_pipeline {
     bool team;                      /* all workers load one batch together */
     bool keeps;                     /* workers live on from epoch to epoch */
     double storage;                 /* bytes per second of a rank; 0: no limit known */
+    double slots;                   /* readers that read at a time, where no rate is known; 0: all */
     double serial;                  /* waits for neither storage nor a CPU that make progress at a time; 0: all */
     double meta_x, read_x, cpu_x;   /* times what they took; 0: as they were */
     double read_s_per_byte;         /* of one reader, instead of what reads took; 0: what they took */
@@ -145,8 +163,12 @@ void mr_pipeline_hand_over(const struct mr_advice *a, struct mr_pipeline *q);
 bool mr_predict(struct mr_advice *a, struct mr_draft *d, const struct mr_pipeline *q);
 /* The seconds alone, less than 0 where it would wait longer; NAN where too little is known. */
 double mr_predict_s(struct mr_advice *a, const struct mr_pipeline *q);
-/* Of the evaluation's waits, with so many workers; NAN. */
-double mr_predict_evaluation(struct mr_advice *a, double workers);
+/* The same of the evaluation's waits, with so many workers that live on. */
+bool mr_predict_evaluation(struct mr_advice *a, struct mr_draft *d, double workers);
+/* Reading all that a rank reads in an epoch once, by so many readers; NAN where too little is known. */
+double mr_read_once_s(struct mr_advice *a, double readers);
+/* Waits for what all loads share: a lock, a connection, a server's rate. */
+bool mr_waits_in_turn(const struct mr_advice *a);
 /* How the last prediction came about, in words. `what`: the change. */
 const char *mr_replay_formula(struct mr_advice *a, const char *what);
 void mr_prediction_free(struct mr_prediction *r);

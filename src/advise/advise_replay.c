@@ -23,11 +23,14 @@
 #define BLOCK 16u
 #define LIMIT_ERROR 0.1 /* of a limit that was measured */
 #define MODEL_ERROR 0.07
-#define FITS 3u /* rounds */
+#define FITS 3u        /* rounds */
+#define INIT_TIMES 1.5 /* a worker's first batch against others: it sets something up */
+#define INIT_LEAST_S 0.01
 /* Handing over a batch between processes: a fixed part, the worker's copy into shared memory that was never touched
  * (2 GB/s on the machines that were measured), the loop's page faults when it maps that (12 GB/s). */
 #define HAND_S 0.0003
-#define START_S 0.1 /* until a new worker reads */
+#define START_S 0.03      /* until new workers read, */
+#define START_EACH_S 0.02 /* and for each of them: they are started one after the other */
 #define PACK_RATE 2e9
 #define MAP_RATE 12e9
 
@@ -40,8 +43,10 @@ struct series {
 struct mr_prediction {
     struct series rank[RANKS_MOST];
     unsigned ranks;
-    double read_x, cpu_x, compute_x; /* undisturbed, of what was measured */
-    bool evaluates;                  /* the batches of evaluation, not of training */
+    double read_x, cpu_x, other_x, compute_x; /* undisturbed, of what was measured */
+    double start_s, workers;                  /* until the workers of the trace began: so long, so many */
+    double init_s;                            /* of a worker that has started, for its first batch: beyond others */
+    bool evaluates;                           /* the batches of evaluation, not of training */
 };
 
 /* ---- batches ---- */
@@ -83,6 +88,15 @@ static struct mr_replay_batch mean_batch(const struct mr_advice *a, const struct
                                     .bytes = (float)mean_bytes(a)};
 }
 
+/* Where a server has one answer at a time, waits for it are those for a lock: bytes are not what they are for. */
+static void put_in_turn(const struct mr_advice *a, struct mr_replay_batch *b)
+{
+    if (!mr_waits_in_turn(a) || a->scaling.waits_for != MR_WAITS_NETWORK)
+        return;
+    b->other_s += b->read_s;
+    b->read_s = 0;
+}
+
 static struct mr_replay_batch batch_of(const struct mr_explain_step *s, const struct mr_explain_batch *known,
                                        const struct mr_replay_batch *mean)
 {
@@ -120,9 +134,67 @@ static bool gather(struct mr_advice *a, struct mr_prediction *r, const struct mr
             return false;
         const struct mr_explain_batch *known = k < x->batches && x->batch[k].step == i ? &x->batch[k] : NULL;
         to->b[to->n] = batch_of(s, known, &mean);
+        if (!to->n && known && known->known)
+            r->start_s = (double)known->start_s;
         to->b[to->n].start_s = to->n ? to->b[to->n].start_s : 0;
+        put_in_turn(a, &to->b[to->n]);
         to->n++;
     }
+    return true;
+}
+
+static double load_of(const struct mr_replay_batch *b)
+{
+    return (double)b->meta_s + (double)b->read_s + (double)b->other_s + (double)b->cpu_s;
+}
+
+static int by_seconds(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *v, size_t n)
+{
+    qsort(v, n, sizeof(*v), by_seconds);
+    return n ? v[n / 2] : 0;
+}
+
+/* The first batch of each worker of an epoch, where workers start with each, else of the run. */
+static bool is_first(const struct series *s, size_t i, const struct mr_pipeline *now)
+{
+    size_t k = i;
+    while (k && i - k < (size_t)now->workers && (now->keeps || s->b[k - 1].epoch == s->b[i].epoch))
+        k--;
+    return i - k < (size_t)now->workers;
+}
+
+/* What workers set up when they have started (an index, a connection, a model for the tokens) is in their first batch:
+ * it is taken out of that, and is a figure of its own, which workers that live on have once. */
+static bool find_init(struct mr_prediction *r, const struct mr_pipeline *now)
+{
+    struct series *s = &r->rank[0];
+    double *first = malloc((2 * s->n + 2) * sizeof(*first)), *rest = first + s->n + 1;
+    size_t firsts = 0, rests = 0;
+    if (!first)
+        return false;
+    for (size_t i = 0; i < s->n && !now->team && now->workers >= 1; i++)
+        *(is_first(s, i, now) ? &first[firsts++] : &rest[rests++]) = load_of(&s->b[i]);
+    double begin = median(first, firsts), usual = median(rest, rests);
+    if (firsts && rests >= firsts && begin > INIT_TIMES * usual && begin > usual + INIT_LEAST_S)
+        r->init_s = begin - usual;
+    free(first);
+    for (unsigned k = 0; k < r->ranks && r->init_s > 0; k++)
+        for (size_t i = 0; i < r->rank[k].n; i++) {
+            struct mr_replay_batch *b = &r->rank[k].b[i];
+            float part = (float)fmin(1, usual / fmax(load_of(b), 1e-9));
+            if (!is_first(&r->rank[k], i, now))
+                continue;
+            b->meta_s *= part;
+            b->read_s *= part;
+            b->other_s *= part;
+            b->cpu_s *= part;
+        }
     return true;
 }
 
@@ -143,9 +215,11 @@ static struct mr_replay_setup setup_of(const struct mr_advice *a, const struct m
                                 .starts = !p->keeps,
                                 .storage = p->storage,
                                 .cpus = mr_known_or(p->cpus, 0),
+                                .slots = p->slots,
                                 .serial = p->serial,
                                 .meta_x = or_one(p->meta_x),
                                 .read_x = or_one(p->read_x) * r->read_x,
+                                .other_x = r->other_x,
                                 .cpu_x = or_one(p->cpu_x) * r->cpu_x,
                                 .compute_x = r->compute_x,
                                 .read_s_per_byte = p->read_s_per_byte,
@@ -155,7 +229,10 @@ static struct mr_replay_setup setup_of(const struct mr_advice *a, const struct m
                                 .tier_from = p->tier_from,
                                 .hand_s = p->hand_s,
                                 .pack_s = p->pack_s,
-                                .start_s = p->start_s};
+                                .start_s = p->start_s,
+                                .init_s = r->init_s};
+    if (!p->team && r->workers >= 1 && p->workers > r->workers)
+        s.start_s += r->start_s * (p->workers / r->workers - 1);
     /* Without an accelerator that was watched, steps compute on a CPU, as far as the trace shows. */
     if (!a->own && mr_known(a->f->cpu_demand_s) && !mr_known(a->f->accelerator_idle_share))
         s.compute_cpus = 1;
@@ -184,8 +261,9 @@ static void fit(const struct mr_advice *a, struct mr_prediction *r, const struct
             return;
         r->read_x = fmin(1, r->read_x / out.read_slow);
         r->cpu_x = fmin(1, r->cpu_x / out.cpu_slow);
+        r->other_x = fmin(1, r->other_x / out.other_slow);
         r->compute_x = fmin(1, r->compute_x / out.compute_slow);
-        if (out.read_slow < 1.02 && out.cpu_slow < 1.02 && out.compute_slow < 1.02)
+        if (out.read_slow < 1.02 && out.cpu_slow < 1.02 && out.other_slow < 1.02 && out.compute_slow < 1.02)
             return;
     }
 }
@@ -202,10 +280,11 @@ static struct mr_prediction *prepare(struct mr_advice *a, bool evaluates)
         free(r);
         return NULL;
     }
-    r->read_x = r->cpu_x = r->compute_x = 1;
+    r->read_x = r->cpu_x = r->other_x = r->compute_x = 1;
     r->evaluates = evaluates;
+    r->workers = now.workers;
     *of = r;
-    if (!gather(a, r, &now)) {
+    if (!gather(a, r, &now) || !find_init(r, &now)) {
         a->failed = true;
         return NULL;
     }
@@ -223,9 +302,9 @@ void mr_prediction_free(struct mr_prediction *r)
 /* ---- seconds ---- */
 
 /* Waits that settings can change: workers that had to start for the first batch start no sooner. */
-static double base_s(const struct mr_advice *a, const struct mr_pipeline *now)
+static double base_s(const struct mr_advice *a, const struct mr_prediction *r, const struct mr_pipeline *now)
 {
-    double load = now->read_s + now->cpu_s, start = fmax(0, (double)a->x->first_ns / 1e9 - load);
+    double load = now->read_s + now->cpu_s + r->init_s, start = fmax(0, (double)a->x->first_ns / 1e9 - load);
     return fmax(0, a->stall_s - start);
 }
 
@@ -256,7 +335,7 @@ static double predict(struct mr_advice *a, bool evaluates, const struct mr_pipel
         return NAN;
     struct mr_pipeline now = evaluates ? mr_pipeline_of_evaluation(a) : mr_pipeline_now(a);
     const struct mr_replay_setup before = setup_of(a, r, &now), after = setup_of(a, r, q);
-    double base = evaluates ? a->evaluation_s : base_s(a, &now), scale = scale_of(a, r);
+    double base = evaluates ? a->evaluation_s : base_s(a, r, &now), scale = scale_of(a, r);
     double was = stall_of(r, &before), is = stall_of(r, &after);
     a->replayed = 0;
     for (unsigned i = 0; i < r->ranks; i++)
@@ -309,37 +388,38 @@ static unsigned draw_shares(const struct mr_prediction *r, struct mr_replay_setu
     return n;
 }
 
-/* The pessimist's settings: what was not seen to grow does not. */
-static struct mr_pipeline at_worst(const struct mr_advice *a, const struct mr_pipeline *q)
+/* The pessimist's settings: where it was not seen whether more workers get more, no more of them get anything at a time
+ * than did, or than got something in the trace. */
+static struct mr_pipeline at_worst(const struct mr_advice *a, const struct mr_pipeline *now,
+                                   const struct mr_pipeline *q)
 {
     const struct mr_explain_facts *f = a->f;
-    struct mr_pipeline w = *q, now = mr_pipeline_now(a);
-    double ranks = fmax(1, (double)a->x->ranks), side = fmax(1, now.workers);
-    bool more = q->workers > now.workers;
-    double in_use = mean_bytes(a) * side / fmax(1e-9, now.read_s);
-    if (more && now.workers < 1)
-        side = 1;
-    if (f->stream_bytes_per_s[1] > 0) /* reached, if not the most */
-        in_use = fmax(in_use, fmax(f->stream_bytes_per_s[0], f->stream_bytes_per_s[1]) / ranks);
+    struct mr_pipeline w = *q;
+    double ranks = fmax(1, (double)a->x->ranks), side = fmax(1, now->workers);
+    double reached = fmax(mr_known_or(f->stream_bytes_per_s[0], 0), mr_known_or(f->stream_bytes_per_s[1], 0)) / ranks;
+    if (q->workers <= now->workers || a->scaling.scales != MR_SCALES_UNKNOWN)
+        return w;
     bool grows_to_knee = mr_known(f->knee) && q->workers <= f->knee;
-    if (more && !(w.storage > 0) && !grows_to_knee && in_use > 0)
-        w.storage = in_use;
-    if (more)
-        w.serial = side;
+    if (!(w.storage > 0) && reached > 0)
+        w.storage = reached;
+    else if (!(w.storage > 0) && !grows_to_knee)
+        w.slots = side;
+    w.serial = w.serial > 0 ? w.serial : side;
     return w;
 }
 
-bool mr_predict(struct mr_advice *a, struct mr_draft *d, const struct mr_pipeline *q)
+static bool predict_draft(struct mr_advice *a, struct mr_draft *d, bool evaluates, const struct mr_pipeline *q)
 {
-    double shares[DRAWS], saves = predict(a, false, q);
+    double shares[DRAWS], saves = predict(a, evaluates, q);
     if (!mr_known(saves))
         return false;
     saves = fmax(0, saves);
-    struct mr_prediction *r = a->training;
-    struct mr_pipeline now = mr_pipeline_now(a), worst = at_worst(a, q);
-    double worst_s = fmax(0, predict(a, false, &worst));
-    (void)predict(a, false, q); /* the one that the text shows */
-    double base = base_s(a, &now), low = saves, high = saves;
+    struct mr_prediction *r = evaluates ? a->evaluation : a->training;
+    struct mr_pipeline now = evaluates ? mr_pipeline_of_evaluation(a) : mr_pipeline_now(a);
+    struct mr_pipeline worst = at_worst(a, &now, q);
+    double worst_s = fmax(0, predict(a, evaluates, &worst));
+    (void)predict(a, evaluates, q); /* the one that the text shows */
+    double base = a->now_s, low = saves, high = saves;
     unsigned n = draw_shares(r, setup_of(a, r, &now), setup_of(a, r, q), shares);
     double usual = n ? shares[n / 2] : 0;
     if (n && usual > 0) { /* the draws' spread about the replay of all */
@@ -353,19 +433,41 @@ bool mr_predict(struct mr_advice *a, struct mr_draft *d, const struct mr_pipelin
     return true;
 }
 
+bool mr_predict(struct mr_advice *a, struct mr_draft *d, const struct mr_pipeline *q)
+{
+    return predict_draft(a, d, false, q);
+}
+
 const char *mr_replay_formula(struct mr_advice *a, const char *what)
 {
     return mr_say(a, "replay of %.0f batches with %s: waits for data %s -> %s", a->replayed, what,
                   mr_say_s(a, a->now_s), mr_say_s(a, a->then_s));
 }
 
-double mr_predict_evaluation(struct mr_advice *a, double workers)
+bool mr_predict_evaluation(struct mr_advice *a, struct mr_draft *d, double workers)
 {
     struct mr_pipeline q = mr_pipeline_of_evaluation(a);
+    bool in_loop = q.workers < 1;
     q.workers = workers;
     q.ahead = fmax(q.ahead, 2 * workers);
-    double saves = predict(a, true, &q);
-    return mr_known(saves) ? fmax(0, saves) : NAN;
+    if (in_loop)
+        mr_pipeline_hand_over(a, &q);
+    q.keeps = true;
+    return predict_draft(a, d, true, &q);
+}
+
+double mr_read_once_s(struct mr_advice *a, double readers)
+{
+    struct mr_prediction *r = prepare(a, false);
+    double seconds = 0, limit = r ? mr_pipeline_now(a).storage : 0, ranks = fmax(1, (double)a->x->ranks);
+    for (size_t i = 0; r && i < r->rank[0].n; i++) {
+        const struct mr_replay_batch *b = &r->rank[0].b[i];
+        seconds += (double)b->meta_s + (double)b->read_s * r->read_x;
+    }
+    if (!r || !r->rank[0].n || !(a->f->epochs >= 1) || !mr_known(a->f->epoch_bytes))
+        return NAN;
+    double each = seconds / (double)r->rank[0].n * a->steps / a->f->epochs;
+    return fmax(each / readers, limit > 0 ? a->f->epoch_bytes / ranks / limit : 0);
 }
 
 double mr_predict_s(struct mr_advice *a, const struct mr_pipeline *q)
@@ -373,7 +475,8 @@ double mr_predict_s(struct mr_advice *a, const struct mr_pipeline *q)
     return predict(a, false, q);
 }
 
-/* A loop that loads by itself gets its batches through processes: what that costs was not measured. */
+/* A loop that loads by itself gets its batches through processes: what that costs was not measured. After the number of
+ * workers is set. */
 void mr_pipeline_hand_over(const struct mr_advice *a, struct mr_pipeline *q)
 {
     double bytes = a->f->delivered_bytes / fmax(1, a->steps * fmax(1, (double)a->x->ranks));
@@ -382,6 +485,6 @@ void mr_pipeline_hand_over(const struct mr_advice *a, struct mr_pipeline *q)
     bytes = mr_known(bytes) ? bytes : mean_bytes(a);
     q->pack_s = bytes / PACK_RATE;
     q->hand_s = HAND_S + bytes / MAP_RATE;
-    q->start_s = START_S;
+    q->start_s = START_S + START_EACH_S * q->workers;
     q->keeps = true; /* as the snippet has it */
 }

@@ -35,6 +35,7 @@ struct mr_pipeline mr_pipeline_now(const struct mr_advice *a)
     if (mr_storage_is_limit(a))
         p.limit_s = f->demand_bytes_per_s * f->compute_s / mr_storage_limit(a);
     p.storage = mr_known_or(mr_storage_limit(a), 0) / ranks;
+    p.serial = mr_waits_in_turn(a) ? 1 : 0;
     p.keeps = a->own || f->persistent;
     return p;
 }
@@ -107,7 +108,14 @@ double mr_storage_limit(const struct mr_advice *a)
         return f->wall_bytes_per_s;
     if (mr_known(f->knee) && mr_known(f->in_flight) && f->in_flight >= NEARLY * f->knee)
         return f->busy_bytes_per_s;
+    if (a->scaling.scales == MR_SCALES_SHARED && a->scaling.waits_for == MR_WAITS_STORAGE && !mr_known(f->knee))
+        return f->busy_bytes_per_s;
     return NAN;
+}
+
+bool mr_waits_in_turn(const struct mr_advice *a)
+{
+    return a->scaling.scales == MR_SCALES_SHARED && a->scaling.waits_for != MR_WAITS_STORAGE;
 }
 
 bool mr_storage_is_limit(const struct mr_advice *a)
@@ -169,7 +177,7 @@ void mr_change_loading(struct mr_advice *a, struct mr_draft *d, double workers, 
                               "    def __len__(self): return len(files)\n"
                               "    def __getitem__(self, i): return load(files[i])\n"
                               "for x in torch.utils.data.DataLoader(Batches(), batch_size=None, num_workers=%.0f, "
-                              "prefetch_factor=%.0f): ...",
+                              "prefetch_factor=%.0f, persistent_workers=True): ...",
                               workers, factor));
     } else if (a->f->team && !a->own) {
         mr_change_argument(a, d, MR_TARGET_OUR_LOADER, "num_workers", was, is);

@@ -305,10 +305,17 @@ static const char *best_fix(struct mr_advice *a)
     if (g && !strcmp(f->id, "PF1") && !strncmp(g->id, "TH", 2) && a->f->workers < 1)
         g = NULL; /* loading ahead means workers, and how many is said */
     saves += g ? g->adds_s : 0;
-    if (mr_finding_is_bound(f))
-        return mr_say(a, "Worth a trial (%s): %s.  At best %s -> %s (-%.0f %%), perhaps nothing: not tried%s%s", f->id,
-                      f->fix, mr_say_s(a, whole), mr_say_s(a, whole - f->saves_s), 100 * f->saves_s / whole,
+    if (mr_finding_is_bound(f)) {
+        const char *least = f->saves_low_s > 0.05 * f->saves_s
+                                ? mr_say(a, "at least -%.0f %%", 100 * f->saves_low_s / whole)
+                                : "perhaps nothing";
+        return mr_say(a, "Worth a trial (%s): %s.  At best %s -> %s (-%.0f %%), %s: not tried%s%s", f->id, f->fix,
+                      mr_say_s(a, whole), mr_say_s(a, whole - f->saves_s), 100 * f->saves_s / whole, least,
                       f->command ? ".  " : "", f->command ? f->command : "");
+    }
+    if (!strcmp(f->id, "TH4"))
+        return mr_say(a, "No setting gets more (TH4): %s.  At twice the rate %s -> %s (-%.0f %%)", f->fix,
+                      mr_say_s(a, whole), mr_say_s(a, whole - f->saves_s), 100 * f->saves_s / whole);
     const char *fix = mr_say(a, "Best fix (%s%s%s): %s%s%s.", f->id, g ? " + " : "", g ? g->id : "", f->fix,
                              g ? "; " : "", g ? g->fix : "");
     return mr_say(a, "%s  Predicted %s -> %s (-%.0f %% +/- %.0f)", fix, mr_say_s(a, whole), mr_say_s(a, whole - saves),

@@ -17,6 +17,7 @@ enum stage { META, READ, OTHER, WORK, READY, HAND, COMPUTE, REST, WAIT };
 
 struct actor {
     uint8_t on, stage; /* enum resource or TIMER, IDLE; enum stage */
+    bool fresh;        /* has started, and not loaded yet */
     double key, load, since, work;
     size_t batch, next;
 };
@@ -106,7 +107,7 @@ static bool begin_load(struct replay *r, struct actor *a, unsigned stage)
     const struct mr_replay_batch *b = &r->b[a->batch];
     const struct mr_replay_setup *s = r->s;
     for (; stage < READY; stage++) {
-        const double work[READY] = {[META] = meta_s(r, b),
+        const double work[READY] = {[META] = meta_s(r, b) + (a->fresh ? s->init_s : 0),
                                     [READ] = read_s(r, b),
                                     [OTHER] = (double)b->other_s * times(s->other_x),
                                     [WORK] = (double)b->cpu_s * times(s->cpu_x) + s->pack_s};
@@ -115,7 +116,8 @@ static bool begin_load(struct replay *r, struct actor *a, unsigned stage)
             continue;
         double took = work[stage] / r->width;
         double stored = (1 - tier_share(r, b)) * (double)b->bytes;
-        double load = stage == READ ? stored / took : stage == META ? 0 : r->width;
+        double load = stage == META ? 0 : stage != READ || s->slots > 0 ? r->width : stored / took;
+        a->fresh = false;
         enter(r, a, (enum stage)stage, on[stage], took, load);
         return true;
     }
@@ -160,6 +162,7 @@ static void open_epoch(struct replay *r)
     for (unsigned i = 1; i <= r->workers; i++) {
         r->a[i].next = k + i - 1;
         double start = (double)r->b[k].start_s + r->s->start_s;
+        r->a[i].fresh |= k == 0 || r->s->starts;
         if ((k == 0 || r->s->starts) && start > 0) {
             enter(r, &r->a[i], READY, TIMER, start, 0);
             r->a[i].batch = SIZE_MAX;
@@ -279,7 +282,7 @@ bool mr_replay_run(const struct mr_replay_batch *b, size_t n, const struct mr_re
     r->s = s;
     r->workers = s->workers && s->team ? 1 : s->workers < MR_REPLAY_WORKERS ? s->workers : MR_REPLAY_WORKERS;
     r->width = s->workers && s->team ? (double)s->workers : 1;
-    r->clock[STORAGE] = (struct clock){.speed = 1, .capacity = s->storage};
+    r->clock[STORAGE] = (struct clock){.speed = 1, .capacity = s->slots > 0 ? s->slots : s->storage};
     r->clock[SERIAL] = (struct clock){.speed = 1, .capacity = s->serial};
     r->clock[CPUS] = (struct clock){.speed = 1, .capacity = s->cpus};
     for (unsigned i = 0; i <= r->workers; i++)
@@ -294,6 +297,7 @@ bool mr_replay_run(const struct mr_replay_batch *b, size_t n, const struct mr_re
     r->out.read_slow = slow(r->took[STORAGE], r->nominal[STORAGE]);
     r->out.cpu_slow = slow(r->took[CPUS], r->nominal[CPUS]);
     r->out.compute_slow = slow(r->compute_took, r->compute_nominal);
+    r->out.other_slow = slow(r->took[SERIAL], r->nominal[SERIAL]);
     *out = r->out;
     free(r->ready);
     free(r);

@@ -38,6 +38,7 @@ struct mr_replay_setup {
     bool drains;         /* nothing is loaded for an epoch before it begins (an iterator for each) */
     bool starts;         /* workers start anew with each epoch, and take start_s for it */
     double storage;      /* bytes per second; 0: no limit */
+    double slots;        /* instead: so many workers read at a time, each as fast as alone; 0: no such limit */
     double cpus;         /* 0: no limit */
     double compute_cpus; /* that a step's compute keeps busy; 0: it runs elsewhere */
     double serial;       /* other waits that make progress at a time; 0: all */
@@ -48,6 +49,7 @@ struct mr_replay_setup {
     double tier_meta_x;     /* metadata calls of what the tier has, times what they took */
     uint32_t tier_from;
     double start_s; /* more for workers to start */
+    double init_s;  /* more for the first batch of a worker that has started: what it sets up */
     double hand_s;  /* more for each batch: of the loop; and of the worker, on a CPU */
     double pack_s;
 };
@@ -55,7 +57,7 @@ struct mr_replay_setup {
 struct mr_replay_result {
     double wall_s, stall_s;     /* of all batches; stall: load or wait, hand-over included */
     double read_slow, cpu_slow; /* how much longer than undisturbed reads and CPU work took; 1: not */
-    double compute_slow;
+    double compute_slow, other_slow;
 };
 
 /* n batches in order. False: no memory. */

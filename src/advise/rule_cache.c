@@ -8,6 +8,7 @@
 
 #define RAM_PART 0.8 /* of the free memory: the program needs some, too */
 #define SSD_PART 0.9
+#define STAGING_ERROR 0.05
 #define BIG_FILE 16777216.0 /* seen of it: a lower bound of its size */
 
 static double memory_of(const struct mr_explain_facts *f)
@@ -69,18 +70,28 @@ static bool predict_tier(struct mr_advice *a, struct mr_draft *d, double rate, u
     return mr_predict(a, d, &q);
 }
 
-/* Reading everything once before the first step (reader.read_type=memory, copies into memory), by all readers. */
-static double staging_s(const struct mr_advice *a)
+static double readers_of(const struct mr_advice *a)
+{
+    return fmax(1, mr_known_or(mr_pipeline_now(a).workers, 1));
+}
+
+/* Reading everything once before the first step: as many copy as read, since it is not known what more would get. */
+static double staging_s(struct mr_advice *a)
 {
     const struct mr_explain_facts *f = a->f;
-    struct mr_pipeline p = mr_pipeline_now(a);
-    double ranks = fmax(1, mr_known_or(f->ranks, 1)), limit = mr_storage_limit(a);
-    double batch = f->batch * f->sample_bytes, rate = batch / (p.read_s / fmax(1, p.workers));
-    if (!mr_pipeline_known(&p) || !mr_known(batch) || !(p.read_s > 0))
+    if (f->framework && !strcmp(f->framework, "tensorflow")) /* fills its cache while it trains */
         return NAN;
-    if (mr_known(limit))
-        rate = fmin(rate, limit / ranks);
-    return f->epoch_bytes / ranks / rate;
+    return mr_read_once_s(a, readers_of(a));
+}
+
+static const char *copy_to_memory(struct mr_advice *a)
+{
+    double readers = readers_of(a);
+    return readers < 2 ? "cp -r DATA /dev/shm/"
+                       : mr_say(a,
+                                "mkdir -p /dev/shm/DATA && cd DATA && find . -type f -print0 | xargs -0 -n 16 -P %.0f "
+                                "cp --parents -t /dev/shm/DATA",
+                                readers);
 }
 
 static const char *evidence(struct mr_advice *a, const struct later *l)
@@ -168,8 +179,8 @@ bool mr_rule_ca1(struct mr_advice *a, struct mr_draft *d)
     d->f.saves_s = a->read_s * fmin(1, share) * again;
     if (hot->dur_ns)
         d->f.saves_s = fmin(d->f.saves_s, calls);
-    d->f.saves_low_s = 0.5 * d->f.saves_s;
-    d->f.saves_high_s = a->read_s;
+    d->f.saves_low_s = 0.7 * d->f.saves_s;
+    d->f.saves_high_s = fmin(a->read_s, 1.15 * d->f.saves_s);
     d->f.confidence = 0.8;
     d->f.potential = !a->starved;
     d->f.title = mr_say(a, "one file of %s is read %.1f times over; it fits into memory",
@@ -203,23 +214,23 @@ bool mr_rule_ca2(struct mr_advice *a, struct mr_draft *d)
                         mr_say_bytes(a, bytes));
     d->f.fix = "keep the data in memory after the first epoch, or stage them into memory before";
     d->f.confidence = 0.85;
+    d->weight = a->own ? 1 : 0.7; /* where nothing but a copy does it: behind an argument of the loader */
     set_tier(a, d, &l, MR_RAM_RATE, "memory");
-    /* tf.data fills its cache while it trains; elsewhere the data are staged first. */
-    double staging = a->f->framework && !strcmp(a->f->framework, "tensorflow") ? NAN : staging_s(a);
+    double staging = staging_s(a);
     if (mr_known(staging) && l.steps >= 1 && predict_tier(a, d, MR_RAM_RATE, 0)) {
         if (a->starved && d->f.saves_s - staging < 0.01 * a->run_s)
             return mr_silent(a, "reading everything first takes %s, as long as it saves", mr_say_s(a, staging));
         d->f.formula = mr_say(a, "%s; reading everything once before the first step: %s",
                               mr_replay_formula(a, "all reads from memory"), mr_say_s(a, staging));
         d->f.saves_s -= staging;
-        d->f.saves_low_s -= staging;
-        d->f.saves_high_s -= staging;
+        d->f.saves_low_s -= (1 + STAGING_ERROR) * staging;
+        d->f.saves_high_s -= (1 - STAGING_ERROR) * staging;
     }
     (void)mr_change_to_memory(a, d);
     mr_change_code(a, d, MR_IDIOM_PYTORCH,
                    "# keep decoded samples in the data set object, or copy the files to /dev/shm first");
     mr_change_argument(a, d, MR_TARGET_DATASET, "cache", NULL, "memory");
-    mr_change_storage(a, d, MR_TARGET_FILES, "cp -r DATA /dev/shm/");
+    mr_change_storage(a, d, MR_TARGET_FILES, copy_to_memory(a));
     return true;
 }
 

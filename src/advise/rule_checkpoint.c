@@ -14,6 +14,7 @@
 #define DRAWS 16u
 #define SAVES_DRAWN 64u
 #define RATE_ERROR 2.0 /* times: of a rate that nobody measured */
+#define MODEL_ERROR 0.05
 #define BACK_ERROR 0.1 /* of how long writing takes beside training */
 
 struct saves {
@@ -61,7 +62,9 @@ int mr_checkpoint_saves(const struct mr_advice *a, struct mr_replay_save **out, 
     const struct mr_explanation *x = a->x;
     struct mr_replay_save *s = malloc((x->checkpoints + 1) * sizeof(*s));
     double blocked = 0, bytes = 0;
-    uint64_t end = 0;
+    uint64_t end = 0, trained = 0;
+    for (size_t i = 0; i < x->steps; i++)
+        trained = MR_MAX(trained, x->step[i].end_ns);
     *n = 0;
     *out = s;
     if (!s)
@@ -79,7 +82,7 @@ int mr_checkpoint_saves(const struct mr_advice *a, struct mr_replay_save **out, 
         blocked += s[*n - 1].blocked_s;
     }
     if (*n)
-        s[*n - 1].between_s = (double)(x->duration_ns - MR_MIN(x->duration_ns, end)) / 1e9;
+        s[*n - 1].between_s = (double)(trained - MR_MIN(trained, end)) / 1e9;
     for (size_t i = 0; i < *n && blocked > 0; i++) /* those of other ranks, and waits for them */
         s[i].blocked_s *= a->checkpoint_s / blocked;
     return 0;
@@ -93,7 +96,8 @@ static double drawn_share(const struct mr_replay_save *s, size_t n, unsigned rou
     size_t m = MR_MIN(n, (size_t)SAVES_DRAWN);
     for (size_t i = 0; i < m; i++) {
         uint64_t random = mr_rng_at(2, MR_RNG_TEST, (uint64_t)round << 32 | i);
-        drawn[i] = s[i + 1 < m ? (size_t)mr_rng_below(random, n) : n - 1]; /* the end of the run is the last one's */
+        drawn[i] =
+            s[i + 1 < m ? (size_t)mr_rng_below(random, n - 1) : n - 1]; /* the end of the run is the last one's */
         all += drawn[i].blocked_s;
     }
     double front = front_s_per_byte * pow(RATE_ERROR, -limit), back = 1 - BACK_ERROR * limit;
@@ -122,8 +126,9 @@ static double predict_saves(struct mr_advice *a, struct mr_draft *d, double rate
         shares[k] = fmin(1, fmax(0, drawn_share(s, n, k, 1 / rate)));
     qsort(shares, DRAWS, sizeof(*shares), ascending);
     d->f.saves_s = saves;
-    d->f.saves_low_s = fmin(saves, shares[DRAWS / 10] * a->checkpoint_s);
-    d->f.saves_high_s = fmax(saves, shares[DRAWS - 1 - DRAWS / 10] * a->checkpoint_s);
+    d->f.saves_low_s = fmin((1 - MODEL_ERROR) * saves, shares[DRAWS / 10] * a->checkpoint_s);
+    d->f.saves_high_s = fmax((1 + MODEL_ERROR) * saves, shares[DRAWS - 1 - DRAWS / 10] * a->checkpoint_s);
+    d->f.saves_high_s = fmin(d->f.saves_high_s, a->checkpoint_s);
     free(s);
     return left;
 }
@@ -198,11 +203,13 @@ bool mr_rule_ck2(struct mr_advice *a, struct mr_draft *d)
         return mr_silent(a, "writing is %s of the time that checkpoints block",
                          mr_say_share(a, blocked > 0 ? written / blocked : NAN));
     double left = predict_saves(a, d, MR_COPY_RATE);
-    d->f.confidence = 0.6;
-    d->weight = 0.9;
+    d->f.confidence = 0.8;
+    d->weight = a->own ? 0.7 : 1.1; /* of other programs: a line of code, no other place to write to */
     d->f.title = mr_say(a, "training stands still while checkpoints are written: %s of %s blocked",
                         mr_say_s(a, written / 1e9 / s.writers), mr_say_s(a, a->checkpoint_s));
-    d->f.fix = "snapshot the state into memory, and write it while training goes on";
+    bool torch = a->f->framework && !strcmp(a->f->framework, "pytorch");
+    d->f.fix = mr_say(a, "snapshot the state into memory, and write it while training goes on%s",
+                      torch ? ": millrace.checkpoint.Saver" : "");
     d->f.evidence = mr_say(a, "%.0f checkpoints of %s, writing %s of the time", s.n, mr_say_bytes(a, s.bytes / s.n),
                            mr_say_share(a, written / blocked));
     d->f.formula = saves_formula(a, &s, MR_COPY_RATE, "a copy in memory", left);
@@ -226,7 +233,7 @@ bool mr_rule_ck4(struct mr_advice *a, struct mr_draft *d)
                          mr_say_s(a, between), mr_say_s(a, cost));
     double best = mr_checkpoint_interval(cost, MTBF_S, &young, &lost);
     d->f.saves_s = a->checkpoint_s * (1 - fmin(1, s.interval / best));
-    d->f.saves_low_s = 0.5 * a->checkpoint_s;
+    d->f.saves_low_s = 0.75 * d->f.saves_s;
     d->f.saves_high_s = a->checkpoint_s;
     d->f.confidence = 0.8;
     d->f.title = mr_say(a, "a checkpoint of %s after every %s of training: they take %s of the time", mr_say_s(a, cost),

@@ -74,9 +74,11 @@ static void pf1_words(struct mr_advice *a, struct mr_draft *d, const struct mr_p
 }
 
 /* Whether anybody knows what more readers would get. */
-static bool scaling_known(const struct mr_explain_facts *f)
+static bool scaling_known(const struct mr_advice *a)
 {
-    return (f->stream_bytes_per_s[0] > 0 && f->stream_bytes_per_s[1] > 0) || mr_known(f->knee);
+    const struct mr_explain_facts *f = a->f;
+    return (f->stream_bytes_per_s[0] > 0 && f->stream_bytes_per_s[1] > 0) || mr_known(f->knee) ||
+           a->scaling.scales != MR_SCALES_UNKNOWN;
 }
 
 bool mr_rule_pf1(struct mr_advice *a, struct mr_draft *d)
@@ -104,7 +106,7 @@ bool mr_rule_pf1(struct mr_advice *a, struct mr_draft *d)
             a, "the readers need %s for a batch, computing it takes %s: they cannot keep up, however early they start",
             mr_say_s(a, (p.read_s + p.cpu_s) / fmax(1, p.workers)), mr_say_s(a, p.compute_s));
     d->f.potential = !a->starved;
-    bool untried = p.workers < 1 && p.read_s > p.cpu_s && !(p.limit_s > 0) && !scaling_known(a->f);
+    bool untried = p.workers < 1 && p.read_s > p.cpu_s && !(p.limit_s > 0) && !scaling_known(a);
     d->f.confidence = untried ? 0.75 : 0.9;
     d->weight = 1.1; /* costs nothing but memory */
     pf1_words(a, d, &p, &q);
@@ -127,6 +129,12 @@ static double room_for_workers(const struct mr_advice *a, const struct mr_pipeli
     return mr_known(at_work) && at_work < most && most > p->workers ? floor(most) : 0;
 }
 
+static const char *in_turn(const struct mr_advice *a)
+{
+    return a->scaling.waits_for == MR_WAITS_NETWORK ? "the server answers one after the other"
+                                                    : "a lock, or a server that serves one after the other";
+}
+
 static bool more_workers(struct mr_advice *a, struct mr_draft *d, const struct mr_pipeline *p, double at_work,
                          struct mr_pipeline *q)
 {
@@ -143,6 +151,9 @@ static bool more_workers(struct mr_advice *a, struct mr_draft *d, const struct m
         mr_pipeline_hand_over(a, q);
     if (!mr_predict(a, d, q))
         return mr_silent(a, "how long it takes to load a batch is not in the trace");
+    if (a->starved && d->f.saves_s < 0.05 * a->stall_s && mr_waits_in_turn(a))
+        return mr_silent(a, "loads wait for each other (%s in locks): %s, and more workers wait as long",
+                         mr_say_share(a, a->scaling.lock_share), in_turn(a));
     if (a->starved && d->f.saves_s < 0.02 * a->stall_s)
         return mr_silent(a, "a replay with %.0f workers waits as long", q->workers);
     if (!a->starved)
@@ -172,7 +183,7 @@ static const char *th1_title(struct mr_advice *a, const struct mr_draft *d, cons
                       f->streams[1], mr_say_rate(a, f->stream_bytes_per_s[1]));
     else if (mr_known(f->knee))
         more = mr_say(a, "the storage gains up to %.0f", f->knee);
-    else if (!d->f.potential)
+    else if (!d->f.potential && !scaling_known(a))
         more = mr_say(a, "%s; whether the storage gives more to more of them was not tried", more);
     return mr_say(a, "%s; %s%s%s", now, more, d->f.potential ? "; " : "", d->f.potential ? times_faster(a, p) : "");
 }
@@ -191,7 +202,7 @@ bool mr_rule_th1(struct mr_advice *a, struct mr_draft *d)
         return mr_silent(a, "the storage is the limit: %s, whoever asks (TH4)", mr_say_rate(a, mr_storage_limit(a)));
     if (!more_workers(a, d, &p, f->in_flight, &q))
         return false;
-    bool sure = scaling_known(f);
+    bool sure = scaling_known(a);
     d->f.confidence = sure ? 0.9 : 0.6;
     d->weight *= p.read_s >= p.cpu_s ? 1 : 0.6;
     d->f.title = th1_title(a, d, &p);
@@ -273,7 +284,7 @@ bool mr_rule_th4(struct mr_advice *a, struct mr_draft *d)
         return mr_silent(a, "how long it takes to load a batch is not in the trace");
     d->f.confidence = 0.8;
     bool grows = f->stream_bytes_per_s[1] >= 1.15 * f->stream_bytes_per_s[0];
-    d->weight = 0.4; /* new storage, or other data: the last thing to do */
+    d->weight = 0.3; /* new storage, or other data: the last thing to do */
     d->f.title =
         mr_say(a, "the storage is the limit: %s%s; the accelerators ask for %s", mr_say_rate(a, limit),
                grows               ? mr_say(a, ", to %.2g readers", f->streams[1])
@@ -321,7 +332,6 @@ bool mr_rule_cpu1(struct mr_advice *a, struct mr_draft *d)
     if (!mr_predict(a, d, &q))
         return mr_silent(a, "how long it takes to load a batch is not in the trace");
     d->f.confidence = mr_known(f->worker_cpu) && mr_known(p.cpus) ? 0.85 : 0.6;
-    d->f.saves_low_s = fmin(d->f.saves_low_s, 0.5 * d->f.saves_s); /* how much cheaper a decode gets is a guess */
     bool taken = mr_known(p.cpus) && batch_cpus(a, &p) >= 0.8 * p.cpus;
     d->f.title = mr_say(a, "decode-bound: a batch needs %s of a CPU%s; more storage will not help",
                         mr_say_s(a, p.cpu_s), taken ? mr_say(a, " and all %.3g CPUs of a rank are taken", p.cpus) : "");
@@ -332,7 +342,7 @@ bool mr_rule_cpu1(struct mr_advice *a, struct mr_draft *d)
     mr_change_argument(a, d, MR_TARGET_DATASET, "num_parallel_calls", NULL, "AUTOTUNE");
     mr_change_note(mr_change_argument(a, d, MR_TARGET_DATASET, "cache", NULL, "memory"), "before random transforms");
     d->f.evidence = evidence(a, &p);
-    d->f.formula = mr_replay_formula(a, "a decode that takes half the time");
+    d->f.formula = mr_replay_formula(a, "a decode that takes half the time, if there is one");
     return true;
 }
 

@@ -22,7 +22,7 @@ bool mr_rule_lg1(struct mr_advice *a, struct mr_draft *d)
     if (share < LOG_SHARE)
         return mr_silent(a, "logs, histories and settings took %s of the time", mr_say_share(a, share));
     d->f.saves_s = 0.9 * logs;
-    d->f.saves_low_s = 0.5 * logs;
+    d->f.saves_low_s = 0.7 * logs;
     d->f.saves_high_s = logs;
     d->f.confidence = 0.8;
     d->f.title = mr_say(a, "%s went to the training process's own logs, histories and settings", mr_say_s(a, logs));
@@ -30,7 +30,7 @@ bool mr_rule_lg1(struct mr_advice *a, struct mr_draft *d)
     d->f.evidence = f ? mr_say(a, "%s: %s calls, %s read, %s written", f->path, mr_say_count(a, (double)f->calls),
                                mr_say_bytes(a, (double)f->read_bytes), mr_say_bytes(a, (double)f->written_bytes))
                       : "calls of the training thread between its steps, on files that hold no data";
-    d->f.formula = "0.9 x time in these calls and between them (0.5 to 1)";
+    d->f.formula = "0.9 x time in these calls and between them (0.7 to 1)";
     mr_change_code(a, d, MR_IDIOM_PYTORCH, "if step % 100 == 0: log(...)    # settings: read once, before the loop");
     return true;
 }

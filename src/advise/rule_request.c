@@ -8,7 +8,9 @@
 #define SMALL_BIN 16            /* log2: below 64 KiB */
 #define GOOD_BYTES 1048576.0    /* a request of which latency is a small part */
 #define GOOD_RATE 1e9           /* of one stream of large requests, where nothing better is known */
+#define POOR_RATE 1e8           /* of one stream of a poor storage: what latency is then */
 #define SLOW 0.25               /* of it: such small requests wait for latency */
+#define ONE_EACH 0.8            /* opens for each read */
 #define SHARD_BYTES 134217728.0 /* 128 MiB */
 
 struct small_reads {
@@ -41,6 +43,13 @@ static double large_rate(const struct mr_explain_sizes *s)
     return bytes >= 16 * GOOD_BYTES && seconds > 0 ? fmin(bytes / seconds, 2 * GOOD_RATE) : GOOD_RATE;
 }
 
+/* Of the time of a read: latency once per GOOD_BYTES, transfer as before. */
+static double left_of(double latency, double mean, double rate)
+{
+    double transfer = mean / rate;
+    return (latency * mean / GOOD_BYTES + transfer) / (latency + transfer);
+}
+
 bool mr_rule_sz1(struct mr_advice *a, struct mr_draft *d)
 {
     struct small_reads r = small_reads(&a->x->read_sizes);
@@ -54,21 +63,31 @@ bool mr_rule_sz1(struct mr_advice *a, struct mr_draft *d)
         return mr_silent(a, "reads below 64 KiB get %s each: no latency to save", mr_say_rate(a, rate));
     if (mr_storage_is_limit(a))
         return mr_silent(a, "the storage is the limit: larger reads get no more bytes (TH4)");
+    if (a->f->opens >= ONE_EACH * r.ops)
+        return mr_silent(a, "the files themselves are small, and each is read at once (MD1)");
     double latency = fmax(0, r.seconds / r.ops - mean / good);
-    double left = (latency * mean / GOOD_BYTES + mean / good) / (latency + mean / good);
+    double left = left_of(latency, mean, good);
     double share = r.all_seconds > 0 ? r.seconds / r.all_seconds : 1;
     struct mr_pipeline q = mr_pipeline_now(a);
     q.read_x = 1 - share * (1 - left);
     bool replayed = a->f->has_steps && mr_predict(a, d, &q);
+    if (replayed)
+        d->pools |= MR_POOL_STALL; /* quicker loads shorten all waits */
     if (!replayed) {
         d->f.saves_s = pool * share * (1 - left);
         d->f.saves_low_s = 0.5 * d->f.saves_s;
         d->f.saves_high_s = pool;
     }
     /* Reads of one size by one number of readers cannot tell latency from a shared rate; own runs probe the storage. */
-    bool is_seen = a->own || good != GOOD_RATE || mr_known(a->f->knee) || a->f->stream_bytes_per_s[1] > 0;
-    if (replayed && !is_seen)
-        d->f.saves_low_s = 0;
+    bool is_seen = a->own || good != GOOD_RATE || mr_known(a->f->knee) || a->f->stream_bytes_per_s[1] > 0 ||
+                   a->scaling.scales == MR_SCALES_GROWS;
+    if (replayed) { /* the same by a storage that transfers slowly */
+        double poor = fmin(good, POOR_RATE), wait = fmax(0, r.seconds / r.ops - mean / poor);
+        struct mr_pipeline worst = q;
+        worst.read_x = 1 - share * (1 - left_of(wait, mean, poor));
+        d->f.saves_low_s = is_seen ? fmin(d->f.saves_low_s, fmax(0, mr_predict_s(a, &worst))) : 0;
+        (void)mr_predict_s(a, &q); /* the one that the text shows */
+    }
     d->f.confidence = replayed && !is_seen ? 0.5 : 0.8;
     d->f.potential = a->f->has_steps && !a->starved;
     d->f.title = mr_say(a, "%s reads of %s get %s each: latency %s, not bandwidth", mr_say_count(a, r.ops),
@@ -115,6 +134,8 @@ bool mr_rule_md1(struct mr_advice *a, struct mr_draft *d)
     struct mr_pipeline q = mr_pipeline_now(a);
     q.meta_x = fmax(fewer, 1e-6);
     bool replayed = stalls && mr_predict(a, d, &q);
+    if (replayed)
+        d->pools |= MR_POOL_STALL; /* quicker loads shorten all waits */
     if (!replayed) {
         d->f.saves_s = meta * (1 - fewer);
         d->f.saves_low_s = 0.6 * d->f.saves_s;

@@ -40,19 +40,18 @@ bool mr_rule_ev1(struct mr_advice *a, struct mr_draft *d)
         double room = f->evaluation_cpu < 0.5 ? 8 : mr_known_or(f->cpus_per_rank, 8); /* asleep: CPUs are no limit */
         double most = fmax(fmax(1, workers), room);
         double then = fmin(most, fmax(workers + 1, ceil(load / fmax(compute, load / most))));
-        d->f.saves_s = mr_predict_evaluation(a, then);
+        (void)mr_predict_evaluation(a, d, then);
         d->f.title = mr_say(a, "%s: %.0f %s, a batch takes one %s", d->f.title, workers,
                             workers > 0.5 && workers < 1.5 ? "worker" : "workers", mr_say_s(a, load));
         d->f.fix = mr_say(a, "the evaluation's loader: workers %.0f -> %.0f", workers, then);
         d->f.formula = mr_replay_formula(a, mr_say(a, "%.0f workers", then));
         mr_change_argument(a, d, MR_TARGET_EVALUATION, "num_workers", mr_say_number(a, workers),
                            mr_say_number(a, then));
+        mr_change_argument(a, d, MR_TARGET_EVALUATION, "persistent_workers", NULL, "true");
     } else {
         d->f.fix = "give the evaluation's loader workers, or more of them, or evaluate less often";
         d->f.formula = "unknown: how long a batch of it takes to load is not in the trace";
     }
-    d->f.saves_low_s = mr_known(d->f.saves_s) ? 0.5 * d->f.saves_s : NAN;
-    d->f.saves_high_s = a->evaluation_s;
     mr_change_argument(a, d, MR_TARGET_EVALUATED, "num_parallel_calls", NULL, "AUTOTUNE");
     mr_change_argument(a, d, MR_TARGET_EVALUATED, "prefetch", NULL, "AUTOTUNE");
     return true;
@@ -308,8 +307,8 @@ bool mr_rule_tl2(struct mr_advice *a, struct mr_draft *d)
                          "bytes (TH4)",
                          mr_culprit_rank(a, c));
     d->f.saves_s = (double)c->lost_ns / 1e9;
-    d->f.saves_low_s = 0.5 * d->f.saves_s;
-    d->f.saves_high_s = fmax(a->barrier_s, d->f.saves_s);
+    d->f.saves_low_s = 0.75 * d->f.saves_s;
+    d->f.saves_high_s = fmin(fmax(a->barrier_s, d->f.saves_s), 1.2 * d->f.saves_s);
     d->f.confidence = 0.8;
     d->pools |= why == MR_TIME_STALL        ? MR_POOL_STALL
                 : why == MR_TIME_CHECKPOINT ? MR_POOL_CHECKPOINT

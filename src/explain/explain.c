@@ -29,6 +29,7 @@ static void worker_done(struct explain_worker *w)
     free(w->heat_write);
     free(w->access.item);
     free(w->flight.read.item);
+    free(w->answers.read.item);
     free(w->span.item);
     free(w->make.item);
     mr_intervals_done(&w->scratch);

@@ -120,12 +120,13 @@ struct mr_explain_rank {
 };
 
 /* What the batch of a step took those that made it, all of them together: metadata calls, reads, work on a CPU, and
- * neither (sleep, a lock, no free CPU); from being ready to the training loop; of an epoch's first, from the epoch's
- * begin to the begin of its load. */
+ * neither (sleep, a lock, no free CPU), locks and messages between processes a part of that; from being ready to the
+ * training loop; of an epoch's first, from the epoch's begin to the begin of its load. */
 struct mr_explain_batch {
-    uint32_t step; /* index */
-    bool known;    /* false: nothing is known but the step */
-    float meta_s, read_s, cpu_s, other_s, hand_s, start_s, bytes;
+    uint32_t step;           /* index */
+    bool known;              /* false: nothing is known but the step */
+    uint64_t from_ns, to_ns; /* of the load, by makers other than the loop; both 0: there were none */
+    float meta_s, read_s, cpu_s, other_s, lock_s, hand_s, start_s, bytes;
 };
 
 /* A thread or process that prepares batches. */
@@ -289,6 +290,9 @@ struct mr_explain_facts {
      * flight changed): bytes per second of the whole job with streams[0] and streams[1] readers of one rank. NAN:
      * nobody tried. */
     double streams[2], stream_bytes_per_s[2];
+    /* The time of a read of storage over the reads in flight, of an answer from the network over the answers that are
+     * waited for, as logarithms: 0 each has its own share, 1 one rate for all. Slopes, their standard errors. */
+    double flight_slope, flight_error, answer_slope, answer_error;
     double knee;             /* readers of one rank beyond which the storage gives no more; NAN unknown */
     double storage_busy;     /* share of the run with at least one data call on storage in flight, mean over ranks */
     double same_offsets;     /* 1: all ranks made the same reads (file, offset, size), in whatever order; NAN: not so */
@@ -403,10 +407,11 @@ struct mr_finding {
     double adds_s; /* of saves_s: beyond what the findings before this one save already. saves_s is for this change
                       alone; several of one cause do not add up, adds_s do */
 };
-/* What it saves is what it may save at best: less, down to nothing, is as likely. */
+/* What it saves is what it may save at best: the trace leaves open how much less it is. A number is printed only where
+ * its interval is within a quarter of it to either side. */
 static inline bool mr_finding_is_bound(const struct mr_finding *f)
 {
-    return f->saves_s > 0 && f->saves_low_s < 0.25 * f->saves_s;
+    return f->saves_s > 0 && f->saves_high_s - f->saves_low_s > 0.5 * f->saves_s;
 }
 
 /* A rule that did not fire, and why: for --explain. */

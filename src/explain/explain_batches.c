@@ -37,8 +37,9 @@ static double reads_of(const uint64_t *cause)
 }
 
 /* Time on a CPU is work; the rest of what no call accounts for is sleep, a lock, or the wait for a CPU. */
-static void add_make(struct mr_explain_batch *b, const struct explain_make *m)
+static void add_make(struct mr_explain_batch *b, const struct explain_make *m, uint64_t begin)
 {
+    uint64_t from = explain_span_ns(begin, m->start), to = explain_span_ns(begin, m->end);
     double dur = (double)(m->end - m->start), faults = mr_explain_fault_ns(m);
     double meta = (double)m->cause[MR_STALL_METADATA], read = reads_of(m->cause) + faults;
     double told = (double)(m->cause[MR_STALL_DECODE] + m->cause[MR_STALL_TRANSFORM] + m->cause[MR_STALL_QUEUE]);
@@ -50,7 +51,10 @@ static void add_make(struct mr_explain_batch *b, const struct explain_make *m)
     b->read_s += seconds(read);
     b->cpu_s += seconds(cpu);
     b->other_s += m->own ? 0 : seconds(left - cpu);
+    b->lock_s += m->own ? 0 : seconds(fmin(left - cpu, (double)m->cause[MR_STALL_WORKER]));
     b->bytes += (float)m->bytes;
+    b->from_ns = b->to_ns ? MR_MIN(b->from_ns, from) : from;
+    b->to_ns = MR_MAX(b->to_ns, to);
 }
 
 /* The loop made it itself, as far as the wait's causes account for it. */
@@ -99,7 +103,7 @@ static int add_parts(struct explain_job *j, const uint32_t *batch_of)
             .epoch = m->epoch, .batch = m->batch, .loader = m->loader, .rank = j->lane[m->lane].rank};
         const struct key *at = bsearch(&wanted, k, n, sizeof(*k), by_key);
         if (at)
-            add_make(&j->x->batch[batch_of[j->wait.item[at->wait].step]], m);
+            add_make(&j->x->batch[batch_of[j->wait.item[at->wait].step]], m, j->x->start_ns);
     }
     free(k);
     return 0;
@@ -141,7 +145,7 @@ int mr_explain_batches(struct explain_job *j)
             continue;
         place_wait(j, b, w);
         if (m && !m->own)
-            add_make(b, m);
+            add_make(b, m, x->start_ns);
         else if (!m && j->rank[w->rank].hand)
             add_wait(b, &x->step[w->step]);
         else if (!m)

@@ -373,8 +373,11 @@ static int settle_poll(struct explain_job *j, struct explain_lane *l, uint64_t s
 /* Of makers and the threads of their processes: a server in the trace would count everything twice.
  * Time to the first bytes behind a request is the server's (its work, a rate limit, the way there and back); what
  * follows is transfer. */
-static void count_network(struct explain_tally *t, struct explain_lane *l, unsigned kind, uint64_t dur, int64_t result)
+static void count_network(struct explain_worker *w, struct explain_tally *t, struct explain_lane *l, unsigned kind,
+                          uint64_t end, uint64_t dur, int64_t result)
 {
+    if (kind == MR_EV_READ && result > 0 && l->net_asked && l->makes)
+        mr_explain_flight_add(&w->answers, end - dur, end, 1);
     if (kind == MR_EV_WRITE) {
         t->net_requests += !l->net_asked && result > 0;
         l->net_asked |= result > 0;
@@ -412,7 +415,7 @@ static int take_call(struct explain_job *j, struct explain_worker *w, struct exp
     if (l->rank != NO_INDEX && !idle)
         rc = list_call(l, wait, start, end);
     if (wait == MR_WAIT_NETWORK && file != NO_INDEX && (l->makes || l->asks) && !l->serves_all)
-        count_network(&w->file[file], l, j->call_kind[b->c.call[i]],
+        count_network(w, &w->file[file], l, j->call_kind[b->c.call[i]], end,
                       end - start + (l->poll_to && start <= l->poll_to + POLL_NEAR ? l->poll_to - l->poll_from : 0),
                       result);
     bool helps = l->asks && !l->makes && !l->consumer,

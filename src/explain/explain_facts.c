@@ -186,6 +186,10 @@ void mr_explain_unknown_facts(struct mr_explain_facts *f)
                              &f->streams[1],
                              &f->stream_bytes_per_s[0],
                              &f->stream_bytes_per_s[1],
+                             &f->flight_slope,
+                             &f->flight_error,
+                             &f->answer_slope,
+                             &f->answer_error,
                              &f->knee,
                              &f->storage_busy,
                              &f->same_offsets,
@@ -617,9 +621,13 @@ static void sharing_facts(struct explain_job *j)
 static int flight_facts(struct explain_job *j)
 {
     struct explain_flight **f = malloc(j->workers * sizeof(*f));
+    struct mr_explain_facts *x = &j->x->facts;
     for (unsigned w = 0; f && w < j->workers; w++)
         f[w] = &j->worker[w].flight;
-    int rc = f ? mr_explain_flight_facts(f, j->workers, (double)j->ranks, &j->x->facts) : -ENOMEM;
+    int rc = f ? mr_explain_flight_facts(f, j->workers, (double)j->ranks, x) : -ENOMEM;
+    for (unsigned w = 0; f && w < j->workers; w++)
+        f[w] = &j->worker[w].answers;
+    rc = rc ? rc : mr_explain_flight_slope(f, j->workers, &x->answer_slope, &x->answer_error);
     free(f);
     return rc;
 }

@@ -15,6 +15,8 @@
 #define APART 1.6 /* so many more in flight: less tells nothing */
 #define SHARED 0.2
 #define OWN 0.6
+#define ALIKE 1.5         /* sizes: so many times */
+#define SPREAD_LEAST 0.02 /* of the logarithm of the reads in flight, standard deviation */
 
 static int by_start(const void *a, const void *b)
 {
@@ -142,39 +144,99 @@ static void compare(struct shared_read *r, size_t n, double busy, double ranks, 
     f->stream_bytes_per_s[1] = grows <= SHARED ? fmax(1, fmin(more / less, 1.1)) * busy : more;
 }
 
-int mr_explain_flight_facts(struct explain_flight *const *flight, unsigned n, double ranks, struct mr_explain_facts *f)
+/* Whether reads take longer the more of them there are: the line through their logarithms, with its standard error.
+ * Reads of like size only: others take longer because of that. */
+static void slope_of(const struct shared_read *r, size_t n, double *slope, double *error)
 {
-    size_t reads = 0, kept = 0, edges = 0;
+    double bytes = 0, sum = 0, x = 0, y = 0, xx = 0, xy = 0, yy = 0;
+    for (size_t i = 0; i < n; i++)
+        bytes += r[i].bytes / (double)n;
+    for (size_t i = 0; i < n; i++) {
+        if (r[i].bytes < bytes / ALIKE || r[i].bytes > ALIKE * bytes)
+            continue;
+        double a = log(r[i].flying), b = log(r[i].bytes / r[i].rate);
+        sum++;
+        x += a;
+        y += b;
+        xx += a * a;
+        xy += a * b;
+        yy += b * b;
+    }
+    double sxx = xx - x * x / fmax(1, sum), sxy = xy - x * y / fmax(1, sum), syy = yy - y * y / fmax(1, sum);
+    if (sum < READS_LEAST || !(sxx > sum * SPREAD_LEAST * SPREAD_LEAST))
+        return;
+    *slope = sxy / sxx;
+    *error = sqrt(fmax(0, syy - sxy * sxy / sxx) / (sum - 2) / sxx);
+}
+
+/* The reads of all, with those that flew beside each. */
+struct reads {
+    struct edge *e;
+    struct shared_read *r;
+    size_t n, edges;
+};
+
+static int join(struct explain_flight *const *flight, unsigned n, struct reads *out)
+{
+    size_t reads = 0, kept = 0;
     for (unsigned i = 0; i < n; i++)
         reads += flight[i]->read.n;
-    if (reads < READS_LEAST || isfinite(f->streams[0]))
+    *out = (struct reads){0};
+    if (reads < READS_LEAST)
         return 0;
-    struct edge *e = malloc(2 * reads * sizeof(*e));
-    struct shared_read *r = malloc(reads * sizeof(*r));
     struct explain_read *all = malloc(reads * sizeof(*all));
-    int rc = e && r && all ? 0 : -ENOMEM;
-    for (unsigned i = 0; i < n && !rc; i++) {
+    out->e = malloc(2 * reads * sizeof(*out->e));
+    out->r = malloc(reads * sizeof(*out->r));
+    if (!all || !out->e || !out->r) {
+        free(all);
+        return -ENOMEM;
+    }
+    for (unsigned i = 0; i < n; i++) {
         if (flight[i]->read.n)
             memcpy(all + kept, flight[i]->read.item, flight[i]->read.n * sizeof(*all));
         kept += flight[i]->read.n;
     }
-    if (!rc) {
-        qsort(all, kept, sizeof(*all), by_start);
-        kept = MR_MIN(kept, (size_t)READS_MOST);
-        for (size_t k = 0; k < kept; k++) {
-            e[edges++] = (struct edge){.at = all[k].start, .step = 1};
-            e[edges++] = (struct edge){.at = all[k].end, .step = -1};
-        }
-        sum_up(e, edges);
-        for (size_t i = 0; i < kept; i++) {
-            double ns = (double)(all[i].end - all[i].start);
-            double together = sum_until(e, edges, all[i].end) - sum_until(e, edges, all[i].start);
-            r[i] = (struct shared_read){together / ns, (double)all[i].bytes / ns * 1e9, (double)all[i].bytes};
-        }
-        compare(r, kept, busy_rate(r, kept, e, edges), ranks, f);
+    qsort(all, kept, sizeof(*all), by_start);
+    out->n = MR_MIN(kept, (size_t)READS_MOST);
+    for (size_t k = 0; k < out->n; k++) {
+        out->e[out->edges++] = (struct edge){.at = all[k].start, .step = 1};
+        out->e[out->edges++] = (struct edge){.at = all[k].end, .step = -1};
     }
-    free(e);
-    free(r);
+    sum_up(out->e, out->edges);
+    for (size_t i = 0; i < out->n; i++) {
+        double ns = (double)(all[i].end - all[i].start);
+        double together = sum_until(out->e, out->edges, all[i].end) - sum_until(out->e, out->edges, all[i].start);
+        out->r[i] = (struct shared_read){together / ns, (double)all[i].bytes / ns * 1e9, (double)all[i].bytes};
+    }
     free(all);
+    return 0;
+}
+
+static void done(struct reads *r)
+{
+    free(r->e);
+    free(r->r);
+}
+
+int mr_explain_flight_facts(struct explain_flight *const *flight, unsigned n, double ranks, struct mr_explain_facts *f)
+{
+    struct reads r;
+    int rc = join(flight, n, &r);
+    if (!rc && r.n) {
+        slope_of(r.r, r.n, &f->flight_slope, &f->flight_error);
+        if (!isfinite(f->streams[0])) /* sorts them: last */
+            compare(r.r, r.n, busy_rate(r.r, r.n, r.e, r.edges), ranks, f);
+    }
+    done(&r);
+    return rc;
+}
+
+int mr_explain_flight_slope(struct explain_flight *const *flight, unsigned n, double *slope, double *error)
+{
+    struct reads r;
+    int rc = join(flight, n, &r);
+    if (!rc && r.n)
+        slope_of(r.r, r.n, slope, error);
+    done(&r);
     return rc;
 }

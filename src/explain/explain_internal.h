@@ -248,8 +248,8 @@ struct explain_worker {
     MR_VEC(struct mr_explain_access) access; /* those whose hash is a multiple of access_every, a power of two */
     struct explain_snippets *snippets;
     uint64_t access_every;
-    struct explain_flight flight;
-    MR_VEC(struct explain_span) span; /* first pass */
+    struct explain_flight flight, answers; /* reads of storage; waits for answers from the network */
+    MR_VEC(struct explain_span) span;      /* first pass */
     MR_VEC(struct explain_make) make;
     struct mr_intervals scratch;
 };

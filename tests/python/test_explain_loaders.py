@@ -36,7 +36,7 @@ CASES = [
     ("large", 2, 1, 3, "throttle(latency=20ms):posix", 0.01, "input-bound", "storage", {"TH1"}),
     ("large", 2, 2, 3, "throttle(bandwidth=400MB):posix", 0.05, "healthy", None, None),
     # all share one rate, which nothing in the trace shows: memory helps for sure, more readers (TH1) would be a trial
-    ("small", 64, 2, 3, "throttle(bandwidth=2MB):posix", 0.01, "input-bound", "storage", {"CA2", "TH4"}),
+    ("small", 64, 2, 3, "throttle(bandwidth=2MB):posix", 0.01, "input-bound", "storage", {"CA2", "CA3", "TH1", "TH4"}),
 ]
 
 
@@ -68,6 +68,7 @@ def check(folder, data, batch, threads, ahead, store, compute, verdict, cause, f
     assert found["stall"]["unknown_s"] <= 0.05 * max(told["waited_s"], 0.1), what
     if cause:
         assert found["verdict"]["cause"] == cause and found["findings"][0]["id"] in first, what
+        assert found["findings"][0]["id"] != "TH1" or "Worth a trial" in found["verdict"]["lines"][2], what
     print("%s, %s: %s, %s; waited %.2f s, by the report %.2f s" % (data, store, found["verdict"]["class"], found["verdict"]["cause"], told["waited_s"],
                                                                   found["verdict"]["stall_s"]))
 

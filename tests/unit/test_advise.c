@@ -467,12 +467,89 @@ static void checkpoints_ask_for_a_burst_buffer(void **state)
     struct mr_explanation *x = starved(2, 4, 0.05, 0.05, MR_STALL_STORAGE, 0.1);
     xt_checkpoints(x, 4, 4, 100000000);
     x->facts.fast_write_bytes_per_s = 1e9;
+    x->facts.framework = "millrace";
     advise(x);
     assert_int_equal(x->verdict.verdict, MR_VERDICT_CHECKPOINT);
     assert_first(x, "CK1");
     assert_string_equal(x->finding[0].snippet[MR_IDIOM_MILLRACE],
                         "checkpoint:\n  burst_buffer:\n    folder: /tmp/ckpt");
     assert_near(x->finding[0].saves_s, 3.6, 0.01); /* 100 MB/s -> 1 GB/s */
+    mr_explanation_free(x);
+}
+
+/* A program of somebody else's: our saver needs no other place to write to. */
+static void saves_of_a_program_ask_for_our_saver(void **state)
+{
+    (void)state;
+    struct mr_explanation *x = starved(2, 4, 0.05, 0.05, MR_STALL_STORAGE, 0.1);
+    xt_checkpoints(x, 4, 4, 100000000);
+    advise(x);
+    assert_first(x, "CK2");
+    assert_change(&x->finding[0], "saver", MR_CHANGE_INJECTION, "torch.save", "torch.save",
+                  "millrace.checkpoint.Saver");
+    mr_explanation_free(x);
+}
+
+/* Written behind the last save of all, nothing hides it: the end of training is not the end of the program. */
+static void the_last_save_is_waited_for(void **state)
+{
+    (void)state;
+    struct mr_explanation *x = starved(2, 4, 0.05, 0.05, MR_STALL_STORAGE, 0.1);
+    xt_checkpoints(x, 4, 4, 100000000);
+    x->checkpoint[3].end_ns = x->step[x->steps - 1].end_ns;
+    x->checkpoint[3].start_ns = x->checkpoint[3].end_ns - XT_NS(1);
+    x->duration_ns += XT_NS(5); /* to end the process */
+    advise(x);
+    assert_near(xt_finding(x, "CK2")->saves_s, 3, 0.05);
+    mr_explanation_free(x);
+}
+
+/* Without the opens nothing is left to wait for: more than open and stat themselves took of the wait. */
+static void fewer_opens_shorten_all_waits(void **state)
+{
+    (void)state;
+    struct mr_explanation *x = starved(1, 2, 0.3, 0.01, MR_STALL_METADATA, 12);
+    xt_stall(x, MR_STALL_STORAGE, 9);
+    x->batch = xt_alloc(x, x->steps * sizeof(*x->batch));
+    for (uint32_t i = 0; i < x->steps; i++)
+        x->batch[x->batches++] =
+            (struct mr_explain_batch){.step = i, .known = true, .meta_s = 0.22f, .read_s = 0.08f, .cpu_s = 0.01f};
+    x->facts.opens_per_sample = 1;
+    x->facts.sample_bytes = 4000;
+    x->wait[MR_WAIT_METADATA] = XT_NS(12);
+    advise(x);
+    assert_near(xt_finding(x, "MD1")->saves_s, 20.9, 0.02);
+    mr_explanation_free(x);
+}
+
+/* Small files that are read at once need packing, not larger reads. */
+static void small_files_ask_for_shards_not_for_larger_reads(void **state)
+{
+    (void)state;
+    for (int opens = 0; opens < 2; opens++) {
+        struct mr_explanation *x = starved(2, 4, 0.5, 0.01, MR_STALL_STORAGE, 15);
+        xt_reads(x, 50000, 4096, 0.001);
+        x->facts.opens = opens ? 50000 : 10;
+        advise(x);
+        assert_int_equal(xt_finding(x, "SZ1") != NULL, !opens);
+        mr_explanation_free(x);
+    }
+}
+
+/* A number is printed where its interval is within a quarter of it; else the finding is a trial. */
+static void numbers_are_narrow_or_trials(void **state)
+{
+    (void)state;
+    const struct mr_finding narrow = {.saves_s = 4, .saves_low_s = 3.1, .saves_high_s = 5},
+                            wide = {.saves_s = 4, .saves_low_s = 1.9, .saves_high_s = 4.2},
+                            none = {.saves_s = 0, .saves_low_s = 0, .saves_high_s = 1};
+    assert_false(mr_finding_is_bound(&narrow));
+    assert_true(mr_finding_is_bound(&wide));
+    assert_false(mr_finding_is_bound(&none));
+    struct mr_explanation *x = starved(0, 0, 0.3, 0.01, MR_STALL_STORAGE, 31); /* a loop: 0.1 s of 0.3 is certain */
+    advise(x);
+    assert_non_null(strstr(x->verdict.line[2], "Worth a trial (PF1)"));
+    assert_non_null(strstr(x->verdict.line[2], "at least -"));
     mr_explanation_free(x);
 }
 
@@ -838,6 +915,11 @@ int main(void)
         cmocka_unit_test(loading_in_the_loop_asks_for_workers_ahead),
         cmocka_unit_test(own_loader_counts_readers_together),
         cmocka_unit_test(checkpoints_ask_for_a_burst_buffer),
+        cmocka_unit_test(saves_of_a_program_ask_for_our_saver),
+        cmocka_unit_test(the_last_save_is_waited_for),
+        cmocka_unit_test(fewer_opens_shorten_all_waits),
+        cmocka_unit_test(small_files_ask_for_shards_not_for_larger_reads),
+        cmocka_unit_test(numbers_are_narrow_or_trials),
         cmocka_unit_test(checkpoints_of_unknown_size_ask_for_nothing),
         cmocka_unit_test(small_slow_reads_are_found_within_the_stall),
         cmocka_unit_test(hidden_patterns_are_notes_only),

@@ -64,6 +64,31 @@ static void closed_forms(void **state)
                        100 * 0.3 - 99 * 0.1, 2.5);
 }
 
+/* Two at a time of eight, whatever their bytes; what workers set up is in their first batch after each start. */
+static void slots_and_what_workers_set_up(void **state)
+{
+    (void)state;
+    struct mr_replay_batch b[100];
+    fill(b, 100, 0.3, 0, 0.1);
+    for (unsigned i = 0; i < 100; i++)
+        b[i].bytes = (float)(1 + i % 7);
+    assert_float_equal(stall(b, 100, (struct mr_replay_setup){.workers = 8, .ahead = 16, .slots = 2}),
+                       100 * 0.15 - 99 * 0.1, 1.5);
+    fill(b, 40, 0.1, 0, 0.2);
+    for (unsigned i = 0; i < 40; i++)
+        b[i].epoch = i / 10;
+    struct mr_replay_setup s = {.workers = 2, .ahead = 4, .drains = true, .starts = true, .init_s = 0.5};
+    assert_float_equal(stall(b, 40, s), 4 * 0.6, 1e-3);
+    s.starts = false;
+    assert_float_equal(stall(b, 40, s), 0.6 + 3 * 0.1, 1e-3);
+    struct mr_replay_result out;
+    for (unsigned i = 0; i < 40; i++)
+        b[i] = (struct mr_replay_batch){.other_s = 0.3f, .compute_s = 0.1f};
+    s = (struct mr_replay_setup){.workers = 4, .ahead = 8, .serial = 1};
+    assert_true(mr_replay_run(b, 40, &s, &out));
+    assert_true(out.other_slow > 3 && out.other_slow < 4.01); /* four in turn */
+}
+
 static void epochs_that_drain_begin_anew(void **state)
 {
     (void)state;
@@ -225,6 +250,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(closed_forms),
+        cmocka_unit_test(slots_and_what_workers_set_up),
         cmocka_unit_test(epochs_that_drain_begin_anew),
         cmocka_unit_test(replay_agrees_with_small_steps),
         cmocka_unit_test(ten_thousand_batches_are_replayed_in_no_time),
