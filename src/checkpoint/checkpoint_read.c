@@ -10,62 +10,30 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#define XXH_STATIC_LINKING_ONLY /* its state on the stack */
 #include <xxhash.h>
 
 /* ---- checksums ---- */
 
+/* Of what is read front to back: of the content, or of the checksums of its chunks. */
 struct hash {
-    XXH3_state_t *content, *tree; /* tree: NULL without chunks */
-    uint64_t chunk_bytes, in_chunk;
+    XXH3_state_t content, tree;
+    uint64_t chunk_bytes, in_chunk; /* 0: no chunks */
 };
-
-static void hash_free(struct hash *h)
-{
-    if (!h)
-        return;
-    XXH3_freeState(h->content);
-    XXH3_freeState(h->tree);
-    free(h);
-}
-
-static struct hash *hash_create(uint64_t chunk_bytes)
-{
-    struct hash *h = calloc(1, sizeof(*h));
-    if (!h)
-        return NULL;
-    h->chunk_bytes = chunk_bytes;
-    h->content = XXH3_createState();
-    h->tree = chunk_bytes ? XXH3_createState() : NULL;
-    if (!h->content || (chunk_bytes && !h->tree)) {
-        hash_free(h);
-        return NULL;
-    }
-    XXH3_64bits_reset(h->content);
-    if (h->tree)
-        XXH3_64bits_reset(h->tree);
-    return h;
-}
 
 static void end_chunk(struct hash *h)
 {
-    uint64_t digest = htole64(XXH3_64bits_digest(h->content));
-    XXH3_64bits_update(h->tree, &digest, sizeof digest);
-    XXH3_64bits_reset(h->content);
+    uint64_t digest = htole64(XXH3_64bits_digest(&h->content));
+    XXH3_64bits_update(&h->tree, &digest, sizeof digest);
+    XXH3_64bits_reset(&h->content);
     h->in_chunk = 0;
 }
 
-static void hash_update(struct hash *h, const void *data, size_t n)
+static void hash_update(struct hash *h, const uint8_t *data, size_t n)
 {
-    const uint8_t *at = data;
-    if (!h->tree) {
-        XXH3_64bits_update(h->content, data, n);
-        return;
-    }
-    while (n) {
-        size_t take = (size_t)MR_MIN((uint64_t)n, h->chunk_bytes - h->in_chunk);
-        XXH3_64bits_update(h->content, at, take);
-        at += take;
-        n -= take;
+    for (size_t take; n; data += take, n -= take) {
+        take = h->chunk_bytes ? (size_t)MR_MIN((uint64_t)n, h->chunk_bytes - h->in_chunk) : n;
+        XXH3_64bits_update(&h->content, data, take);
         h->in_chunk += take;
         if (h->in_chunk == h->chunk_bytes)
             end_chunk(h);
@@ -74,11 +42,9 @@ static void hash_update(struct hash *h, const void *data, size_t n)
 
 static uint64_t hash_digest(struct hash *h)
 {
-    if (!h->tree)
-        return XXH3_64bits_digest(h->content);
-    if (h->in_chunk)
+    if (h->chunk_bytes && h->in_chunk)
         end_chunk(h);
-    return XXH3_64bits_digest(h->tree);
+    return XXH3_64bits_digest(h->chunk_bytes ? &h->tree : &h->content);
 }
 
 uint64_t mr_checkpoint_hash_of_chunks(const uint64_t *chunk, size_t n)
@@ -161,12 +127,11 @@ static int read_unit(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error 
     int rc = mr_checkpoint_open_entry(r->at, u->dir, e, r->direct, &o, err);
     if (rc)
         return rc;
-    struct hash *hash = hash_create(u->bytes == e->bytes ? e->chunk_bytes : 0);
-    rc = hash ? read_pieces(r, u, o, r->buf + ctx->thread * r->piece_bytes, hash, err)
-              : mr_error_set(err, -ENOMEM, "cannot checksum '%s'", o->path);
-    if (!rc)
-        r->sum[index] = htole64(hash_digest(hash));
-    hash_free(hash);
+    struct hash hash = {.chunk_bytes = u->bytes == e->bytes ? e->chunk_bytes : 0};
+    XXH3_64bits_reset(&hash.content);
+    XXH3_64bits_reset(&hash.tree);
+    rc = read_pieces(r, u, o, r->buf + ctx->thread * r->piece_bytes, &hash, err);
+    r->sum[index] = htole64(hash_digest(&hash));
     mr_object_close(o, NULL); /* opened for reading only */
     return rc;
 }
