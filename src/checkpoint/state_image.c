@@ -6,7 +6,6 @@
 #include "base/map.h"
 #include "checkpoint/state_cuda.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -65,39 +64,43 @@ static int check_tensor(const struct mr_tensor *t, size_t i, struct mr_error *er
 /* How far the tensor is in one piece in memory: the innermost dimensions without gaps make a run. */
 static void find_run(struct mr_state_piece *p)
 {
-    const struct mr_tensor *t = p->tensor;
-    p->run = p->each;
-    p->outer = t->dims;
-    if (!t->strides) {
-        p->run = p->bytes;
-        p->outer = 0;
-        return;
-    }
+    const struct mr_tensor *t = &p->tensor;
+    p->run = t->strides ? p->each : p->bytes;
+    p->outer = t->strides ? t->dims : 0;
     while (p->outer && (t->shape[p->outer - 1] == 1 || t->strides[p->outer - 1] == (int64_t)p->run))
         p->run *= t->shape[--p->outer];
 }
 
-static int make_piece(const struct mr_tensor *t, struct mr_state_piece *p, struct mr_error *err)
+static int make_piece(const struct mr_tensor *t, size_t number, struct mr_arena *memory, struct mr_state_piece *p,
+                      struct mr_error *err)
 {
-    p->tensor = t;
-    p->each = mr_state_dtype_bytes(t->dtype);
+    int rc = check_tensor(t, number, err);
+    if (rc)
+        return rc;
+    *p = (struct mr_state_piece){.tensor = *t, .start = number, .each = mr_state_dtype_bytes(t->dtype)};
     if (!mr_state_shape_bytes(t->shape, t->dims, p->each, &p->bytes))
         return mr_error_plain(err, MR_E_USAGE, "tensor '%s' has more elements than fit into a file", t->name);
     if (p->bytes && !t->data && !t->pull)
         return mr_error_plain(err, MR_E_USAGE, "tensor '%s' has %" PRIu64 " bytes and nothing to take them from",
                               t->name, p->bytes);
+    uint64_t *kept = mr_arena_alloc(memory, 2 * t->dims * sizeof(*kept));
+    if (!kept)
+        return mr_error_set(err, -ENOMEM, "cannot describe tensor '%s'", t->name);
+    p->tensor.shape = t->dims ? memcpy(kept, t->shape, t->dims * sizeof(*kept)) : kept;
+    if (t->dims && t->strides)
+        p->tensor.strides = memcpy(kept + t->dims, t->strides, t->dims * sizeof(*kept));
     if (p->bytes)
         find_run(p);
     return 0;
 }
 
-/* Larger elements first; otherwise as the caller gave them. */
+/* Larger elements first; otherwise as the caller gave them: `start` is the tensor's number still. */
 static int by_element(const void *a, const void *b)
 {
     const struct mr_state_piece *x = a, *y = b;
     if (x->each != y->each)
         return x->each < y->each ? 1 : -1;
-    return x->tensor < y->tensor ? -1 : x->tensor > y->tensor;
+    return x->start < y->start ? -1 : x->start > y->start;
 }
 
 /* The same elements in the same order: tied weights. */
@@ -110,75 +113,37 @@ static bool same_tensor(const struct mr_tensor *a, const struct mr_tensor *b)
            (!a->strides || memcmp(a->strides, b->strides, a->dims * sizeof(*a->strides)) == 0);
 }
 
-static json_t *tensor_json(const struct mr_state_piece *p, uint64_t start)
+static json_t *tensor_json(const struct mr_state_piece *p)
 {
     json_t *shape = json_array();
-    for (unsigned d = 0; shape && d < p->tensor->dims; d++)
-        json_array_append_new(shape, json_integer((json_int_t)p->tensor->shape[d]));
-    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", p->tensor->dtype, "shape", shape, "data_offsets",
-                     (json_int_t)start, (json_int_t)(start + p->bytes));
+    for (unsigned d = 0; shape && d < p->tensor.dims; d++)
+        json_array_append_new(shape, json_integer((json_int_t)p->tensor.shape[d]));
+    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", p->tensor.dtype, "shape", shape, "data_offsets",
+                     (json_int_t)p->start, (json_int_t)(p->start + p->bytes));
 }
 
-/* Which piece holds what this one would: of those kept so far. Looked up by address. */
+/* The name of the piece that holds what this one would, of those kept so far; NULL: none. Looked up by address. */
 static int find_same(struct mr_map *by_address, const struct mr_state_image *m, const struct mr_state_piece *p,
-                     const struct mr_tensor **out)
+                     const char **out)
 {
-    const struct mr_tensor *t = p->tensor;
+    const struct mr_tensor *t = &p->tensor;
     *out = NULL;
     if (t->pull || !p->bytes)
         return 0;
     uint64_t *at = mr_map_put(by_address, mr_hash_bytes(&t->data, sizeof t->data, 1));
     if (!at)
         return -ENOMEM;
-    assert(!*at || m->piece[*at - 1].tensor); /* set before its place is counted */
-    if (*at && same_tensor(m->piece[*at - 1].tensor, t))
-        *out = m->piece[*at - 1].tensor;
+    if (*at && same_tensor(&m->piece[*at - 1].tensor, t))
+        *out = m->piece[*at - 1].tensor.name;
     else
         *at = m->pieces + 1;
     return 0;
 }
 
-static int tell_same(json_t *meta, const char *name, const char *as)
+static int tell_same(struct mr_state_image *m, json_t *meta, const char *name, const char *as)
 {
-    size_t len = sizeof(MR_STATE_SAME) + strlen(name);
-    char *key = malloc(len);
-    if (key)
-        snprintf(key, len, MR_STATE_SAME "%s", name);
-    int rc = key && json_object_set_new(meta, key, json_string(as)) == 0 ? 0 : -ENOMEM;
-    free(key);
-    return rc;
-}
-
-/* Places the tensors one behind the other and describes them. m->piece has room for all. */
-static int lay_out(const struct mr_state_piece *sorted, size_t n, json_t *root, struct mr_state_image *m,
-                   struct mr_error *err)
-{
-    json_t *meta = json_pack("{s:s}", "format", "pt");
-    struct mr_map by_address = {0};
-    uint64_t at = 0;
-    int rc = meta ? 0 : -ENOMEM;
-    for (size_t i = 0; i < n && !rc; i++) {
-        const struct mr_tensor *t = sorted[i].tensor, *same;
-        rc = find_same(&by_address, m, &sorted[i], &same);
-        if (rc)
-            break;
-        if (json_object_get(root, t->name))
-            rc = mr_error_plain(err, MR_E_USAGE, "two tensors of one state are named '%s'", t->name);
-        else if (same) {
-            rc = tell_same(meta, t->name, same->name);
-        } else {
-            if (json_object_set_new(root, t->name, tensor_json(&sorted[i], at)))
-                rc = mr_error_plain(err, MR_E_USAGE, "the name of tensor %zu is not UTF-8", i);
-            m->piece[m->pieces] = sorted[i];
-            m->piece[m->pieces++].start = at;
-            at += sorted[i].bytes;
-        }
-    }
-    mr_map_done(&by_address);
-    m->bytes = at;
-    if (json_object_set_new(root, "__metadata__", meta) && !rc)
-        rc = -ENOMEM;
-    return rc == -ENOMEM ? mr_error_set(err, rc, "cannot describe %zu tensors", n) : rc;
+    const char *key = mr_arena_printf(&m->memory, MR_STATE_SAME "%s", name);
+    return key && json_object_set_new(meta, key, json_string(as)) == 0 ? 0 : -ENOMEM;
 }
 
 /* Eight bytes, the text, spaces to a multiple of 64: tensors then begin at one. */
@@ -186,24 +151,62 @@ static int make_header(json_t *root, struct mr_state_image *m, struct mr_error *
 {
     char *text = json_dumps(root, JSON_COMPACT);
     size_t len = text ? strlen(text) : 0, padded = MR_ALIGN_UP(8 + len, (size_t)64) - 8;
-    m->header = text && padded <= MR_STATE_HEADER_MAX ? malloc(8 + padded) : NULL;
-    if (!m->header) {
-        free(text);
-        return padded > MR_STATE_HEADER_MAX
-                   ? mr_error_plain(err, MR_E_LIMIT, "the names of the tensors take %zu bytes, readers allow 100 MB",
-                                    len)
-                   : mr_error_set(err, -ENOMEM, "cannot describe the tensors");
+    m->header = text && padded <= MR_STATE_HEADER_MAX ? mr_arena_alloc(&m->memory, 8 + padded) : NULL;
+    if (m->header) {
+        mr_store_le64(m->header, padded);
+        memset(m->header + 8, ' ', padded);
+        memcpy(m->header + 8, text, len);
+        m->header_bytes = 8 + padded;
+        m->bytes += m->header_bytes;
     }
-    for (unsigned i = 0; i < 8; i++)
-        m->header[i] = (char)(padded >> (8 * i));
-    memset(m->header + 8, ' ', padded);
-    memcpy(m->header + 8, text, len);
     free(text);
-    m->header_bytes = 8 + padded;
-    m->bytes += m->header_bytes;
     for (size_t i = 0; i < m->pieces; i++)
         m->piece[i].start += m->header_bytes;
-    return 0;
+    if (padded > MR_STATE_HEADER_MAX)
+        return mr_error_plain(err, MR_E_LIMIT, "the names of the tensors take %zu bytes, readers allow 100 MB", len);
+    return m->header ? 0 : -ENOMEM;
+}
+
+/* Places the tensors one behind the other, without those that are another, and describes them. */
+static int lay_out(struct mr_state_image *m, struct mr_error *err)
+{
+    json_t *root = json_object(), *meta = json_pack("{s:s}", "format", "pt");
+    struct mr_map by_address = {0};
+    size_t n = m->pieces;
+    int rc = root && meta ? 0 : -ENOMEM;
+    qsort(m->piece, n, sizeof(*m->piece), by_element);
+    m->pieces = 0;
+    for (size_t i = 0; i < n && !rc; i++) {
+        struct mr_state_piece p = m->piece[i];
+        const char *name = p.tensor.name, *same;
+        p.start = m->bytes;
+        rc = find_same(&by_address, m, &p, &same);
+        if (!rc && json_object_get(root, name)) {
+            rc = mr_error_plain(err, MR_E_USAGE, "two tensors of one state are named '%s'", name);
+        } else if (!rc && same) {
+            rc = tell_same(m, meta, name, same);
+        } else if (!rc) {
+            if (json_object_set_new(root, name, tensor_json(&p)))
+                rc = mr_error_plain(err, MR_E_USAGE, "the name of tensor %zu is not UTF-8", i);
+            m->piece[m->pieces++] = p;
+            m->bytes += p.bytes;
+        }
+    }
+    mr_map_done(&by_address);
+    if (json_object_set_new(root, "__metadata__", meta) && !rc)
+        rc = -ENOMEM;
+    if (!rc)
+        rc = make_header(root, m, err);
+    json_decref(root);
+    return rc == -ENOMEM ? mr_error_set(err, rc, "cannot describe %zu tensors", n) : rc;
+}
+
+static void lay_out_files(struct mr_state_image *m, uint64_t files_from)
+{
+    for (size_t i = 0; i < m->pieces; i++) {
+        m->piece[i].start = m->bytes;
+        m->bytes += MR_ALIGN_UP(m->piece[i].bytes, files_from);
+    }
 }
 
 /* Marks the point in the device's work that copies wait for. */
@@ -215,75 +218,19 @@ static int mark_device(const struct mr_state *state, struct mr_state_image *m, s
     return 0;
 }
 
-int mr_state_image_own(struct mr_state_image *m, struct mr_error *err)
-{
-    size_t words = 0;
-    for (size_t i = 0; i < m->pieces; i++)
-        words += 2 * m->piece[i].tensor->dims;
-    struct mr_tensor *t = calloc(MR_MAX(m->pieces, 1u), sizeof(*t));
-    uint64_t *shape = calloc(MR_MAX(words, 1u), sizeof(*shape));
-    if (!t || !shape) {
-        free(t), free(shape);
-        return mr_error_set(err, -ENOMEM, "cannot describe %zu tensors", m->pieces);
-    }
-    m->own = t;
-    m->own_shapes = shape;
-    for (size_t i = 0; i < m->pieces; i++) {
-        const struct mr_tensor *from = m->piece[i].tensor;
-        t[i] = *from;
-        t[i].name = t[i].dtype = NULL; /* in the header */
-        t[i].shape = memcpy(shape, from->shape ? (const void *)from->shape : "", from->dims * sizeof(*shape));
-        shape += from->dims;
-        if (from->strides)
-            t[i].strides = memcpy(shape, from->strides, from->dims * sizeof(*shape));
-        shape += from->dims;
-        m->piece[i].tensor = &t[i];
-    }
-    return 0;
-}
-
-int mr_state_image_make(const struct mr_state *state, struct mr_state_image *out, struct mr_error *err)
-{
-    struct mr_state_image m = {0};
-    size_t n = state->tensors;
-    struct mr_state_piece *sorted = calloc(MR_MAX(n, 1u), sizeof(*sorted));
-    json_t *root = json_object();
-    m.piece = calloc(MR_MAX(n, 1u), sizeof(*m.piece));
-    int rc = sorted && root && m.piece ? 0 : mr_error_set(err, -ENOMEM, "cannot describe %zu tensors", n);
-    for (size_t i = 0; i < n && !rc; i++) {
-        rc = check_tensor(&state->tensor[i], i, err);
-        if (!rc)
-            rc = make_piece(&state->tensor[i], &sorted[i], err);
-    }
-    if (!rc) {
-        qsort(sorted, n, sizeof(*sorted), by_element);
-        rc = lay_out(sorted, n, root, &m, err);
-    }
-    if (!rc)
-        rc = make_header(root, &m, err);
-    if (!rc)
-        rc = mark_device(state, &m, err);
-    json_decref(root);
-    free(sorted);
-    if (rc)
-        mr_state_image_done(&m);
-    else
-        *out = m;
-    return rc;
-}
-
-int mr_state_image_files(const struct mr_state *state, uint64_t chunk_bytes, struct mr_state_image *out,
-                         struct mr_error *err)
+int mr_state_image_make(const struct mr_state *state, uint64_t files_from, struct mr_state_image *out,
+                        struct mr_error *err)
 {
     struct mr_state_image m = {.piece = calloc(MR_MAX(state->tensors, 1u), sizeof(*m.piece)), .pieces = state->tensors};
-    int rc = m.piece ? 0 : mr_error_set(err, -ENOMEM, "cannot describe %zu files", state->tensors);
-    for (size_t i = 0; i < state->tensors && !rc; i++) {
-        rc = check_tensor(&state->tensor[i], i, err);
-        if (!rc)
-            rc = make_piece(&state->tensor[i], &m.piece[i], err);
-        m.piece[i].start = m.bytes;
-        m.bytes += MR_ALIGN_UP(m.piece[i].bytes, chunk_bytes);
-    }
+    int rc = m.piece ? 0 : mr_error_set(err, -ENOMEM, "cannot describe %zu tensors", state->tensors);
+    for (size_t i = 0; i < state->tensors && !rc; i++)
+        rc = make_piece(&state->tensor[i], i, &m.memory, &m.piece[i], err);
+    if (!rc && files_from)
+        lay_out_files(&m, files_from);
+    else if (!rc)
+        rc = lay_out(&m, err);
+    if (!rc)
+        rc = mark_device(state, &m, err);
     if (rc)
         mr_state_image_done(&m);
     else
@@ -294,7 +241,7 @@ int mr_state_image_files(const struct mr_state *state, uint64_t chunk_bytes, str
 /* Bytes [at, at + n) of a tensor with gaps, run by run. */
 static void copy_runs(const struct mr_state_piece *p, uint64_t at, uint8_t *into, size_t n)
 {
-    const struct mr_tensor *t = p->tensor;
+    const struct mr_tensor *t = &p->tensor;
     uint64_t index[MR_TENSOR_DIMS], which = at / p->run, within = at % p->run;
     const uint8_t *from = t->data;
     for (unsigned d = p->outer; d-- > 0;) {
@@ -321,32 +268,31 @@ static void copy_runs(const struct mr_state_piece *p, uint64_t at, uint8_t *into
 static int fill_piece(const struct mr_state_image *m, const struct mr_state_piece *p, uint64_t at, uint8_t *into,
                       size_t n, struct mr_error *err)
 {
-    if (p->tensor->pull) {
-        int rc = p->tensor->pull(p->tensor->user, at, into, n, err);
+    const struct mr_tensor *t = &p->tensor;
+    if (t->pull) {
+        int rc = t->pull(t->user, at, into, n, err);
         return rc < 0 ? rc : 0;
     }
-    if (p->tensor->cuda)
-        return mr_cuda_read(p->tensor->cuda - 1, m->after, into, (const uint8_t *)p->tensor->data + at, n, err);
+    if (t->cuda)
+        return mr_cuda_read(t->cuda - 1, m->after, into, (const uint8_t *)t->data + at, n, err);
     if (p->outer == 0)
-        memcpy(into, (const uint8_t *)p->tensor->data + at, n);
+        memcpy(into, (const uint8_t *)t->data + at, n);
     else
         copy_runs(p, at, into, n);
     return 0;
 }
 
-/* The piece that holds the byte at `at`, which lies behind the header: the last that starts there or before. Pieces
- * without bytes start where the next one does and are passed over by the caller. */
-static size_t piece_at(const struct mr_state_image *m, uint64_t at)
+static int compare_place(const void *at, const void *piece)
 {
-    size_t low = 0, high = m->pieces;
-    while (high - low > 1) {
-        size_t mid = low + (high - low) / 2;
-        if (m->piece[mid].start <= at)
-            low = mid;
-        else
-            high = mid;
-    }
-    return low;
+    const struct mr_state_piece *p = piece;
+    uint64_t byte = *(const uint64_t *)at;
+    return byte < p->start ? -1 : byte >= p->start + p->bytes;
+}
+
+/* The piece that holds the byte at `at`; NULL in the header and between files. */
+static const struct mr_state_piece *piece_at(const struct mr_state_image *m, uint64_t at)
+{
+    return bsearch(&at, m->piece, m->pieces, sizeof(*m->piece), compare_place);
 }
 
 int mr_state_image_fill(const struct mr_state_image *m, uint64_t at, uint8_t *into, size_t n, struct mr_error *err)
@@ -359,12 +305,10 @@ int mr_state_image_fill(const struct mr_state_image *m, uint64_t at, uint8_t *in
         into += take;
         n -= take;
     }
-    for (size_t i = n ? piece_at(m, at) : 0; n && !rc; i++) {
-        const struct mr_state_piece *p = &m->piece[i];
-        if (at >= p->start + p->bytes)
-            continue;
+    for (const struct mr_state_piece *p = n ? piece_at(m, at) : NULL; n && !rc; p++) {
         size_t take = (size_t)MR_MIN((uint64_t)n, p->start + p->bytes - at);
-        rc = fill_piece(m, p, at - p->start, into, take, err);
+        if (take)
+            rc = fill_piece(m, p, at - p->start, into, take, err);
         at += take;
         into += take;
         n -= take;
@@ -375,24 +319,16 @@ int mr_state_image_fill(const struct mr_state_image *m, uint64_t at, uint8_t *in
 
 const void *mr_state_image_lies(const struct mr_state_image *m, uint64_t at, size_t n)
 {
-    if (!n || at < m->header_bytes || !m->pieces)
-        return NULL;
-    for (size_t i = piece_at(m, at); i < m->pieces && m->piece[i].start <= at; i++) {
-        const struct mr_state_piece *p = &m->piece[i];
-        if (at + n <= p->start + p->bytes)
-            return p->outer || p->tensor->pull || p->tensor->cuda ? NULL
-                                                                  : (const uint8_t *)p->tensor->data + (at - p->start);
-    }
-    return NULL;
+    const struct mr_state_piece *p = piece_at(m, at);
+    bool lies = p && at + n <= p->start + p->bytes && !p->outer && !p->tensor.pull && !p->tensor.cuda;
+    return lies ? (const uint8_t *)p->tensor.data + (at - p->start) : NULL;
 }
 
 void mr_state_image_done(struct mr_state_image *m)
 {
     mr_cuda_point_free(m->after);
-    free(m->header);
     free(m->piece);
-    free(m->own);
-    free(m->own_shapes);
+    mr_arena_done(&m->memory);
     *m = (struct mr_state_image){0};
 }
 

@@ -4,7 +4,7 @@
  *   0        8                 8 + n          tensors by size of element, largest first: each starts at a multiple of
  *   | length | header, padded  | tensors ...  its own element's size
  *
- * Nothing is copied to make an image: it points to the caller's tensors, which must stay until it is done. Tensors that
+ * No data is copied to make an image: it points to the caller's, which must stay until it is done. Tensors that
  * are one and the same (tied weights) lie in the file once; the header's metadata name the others: "same:NAME" with the
  * name of the one that is there. */
 #ifndef MR_CHECKPOINT_STATE_IMAGE_H
@@ -22,7 +22,8 @@
 struct mr_cuda_point;
 
 struct mr_state_piece {
-    const struct mr_tensor *tensor;
+    struct mr_tensor
+        tensor; /* its shape and strides are copies; name and dtype are the caller's, while it makes the image */
     uint64_t start, bytes; /* in the file */
     uint64_t run;          /* bytes that lie together in memory */
     unsigned outer;        /* dimensions outside of a run */
@@ -30,12 +31,11 @@ struct mr_state_piece {
 };
 
 struct mr_state_image {
-    char *header; /* with the eight bytes before it */
+    char *header; /* with the eight bytes before it; NULL: none */
     uint64_t header_bytes, bytes;
     struct mr_state_piece *piece; /* by start */
     size_t pieces;
-    struct mr_tensor *own; /* mr_state_image_own */
-    uint64_t *own_shapes;
+    struct mr_arena memory;
     struct mr_cuda_point *after; /* where the device's work has to be; NULL: no tensors there */
 };
 
@@ -43,15 +43,13 @@ struct mr_state_image {
 unsigned mr_state_dtype_bytes(const char *dtype);
 /* Elements times `each`; false when that is no 63-bit number. */
 bool mr_state_shape_bytes(const uint64_t *shape, unsigned dims, unsigned each, uint64_t *out);
-int mr_state_image_make(const struct mr_state *state, struct mr_state_image *out, struct mr_error *err);
-/* Each tensor as a file of its own, without a header: the image has them one behind the other, from multiples of a chunk
+/* From its return on the caller's mr_tensor need not stay, only what they point to as data or `user`. files_from not 0:
+ * each tensor is a file of its own, without a header; the image has them one behind the other, from multiples of that
  * on. */
-int mr_state_image_files(const struct mr_state *state, uint64_t chunk_bytes, struct mr_state_image *out,
-                         struct mr_error *err);
+int mr_state_image_make(const struct mr_state *state, uint64_t files_from, struct mr_state_image *out,
+                        struct mr_error *err);
 /* Where these bytes lie in the caller's memory in one piece; NULL: they do not. */
 const void *mr_state_image_lies(const struct mr_state_image *m, uint64_t at, size_t n);
-/* From here on the caller's mr_tensor need not stay, only what they point to as data or `user`. */
-int mr_state_image_own(struct mr_state_image *m, struct mr_error *err);
 /* File bytes [at, at + n). */
 int mr_state_image_fill(const struct mr_state_image *m, uint64_t at, uint8_t *into, size_t n, struct mr_error *err);
 void mr_state_image_done(struct mr_state_image *m);

@@ -244,7 +244,7 @@ static struct mr_checkpoint_entry *list_files(const struct mr_saver *s, const st
         e[i].bytes = s->hooks.files ? image->piece[i].bytes : image->bytes;
         e[i].rank = s->place.rank;
         if (s->hooks.files)
-            snprintf(e[i].name, sizeof e[i].name, "%s", image->piece[i].tensor->name);
+            snprintf(e[i].name, sizeof e[i].name, "%s", image->piece[i].tensor.name);
         else
             mr_save_file_name(s->place.rank, MR_SAVE_TENSORS, e[i].name);
     }
@@ -431,8 +431,7 @@ static int describe(struct mr_saver *s, uint64_t step, const struct mr_state *st
         return mr_error_plain(err, MR_E_USAGE, "a saver cannot be used in a forked child");
     if (step > MR_CHECKPOINT_STEP_MAX)
         return mr_error_plain(err, MR_E_USAGE, "step %" PRIu64 " is beyond %llu", step, MR_CHECKPOINT_STEP_MAX);
-    int rc = s->hooks.files ? mr_state_image_files(state, s->chunk_bytes, image, err)
-                            : mr_state_image_make(state, image, err);
+    int rc = mr_state_image_make(state, s->hooks.files ? s->chunk_bytes : 0, image, err);
     if (rc)
         return rc;
     rc = size_ring(s, image->bytes, err);
@@ -513,10 +512,6 @@ static int start_copy(struct mr_saver *s, uint64_t step, const struct mr_state *
     struct mr_error *mine = earlier ? NULL : err;
     *b = (struct behind){.s = s};
     int rc = prepare(s, step, state, &b->image, &b->j, mine);
-    if (!rc && behind && (rc = mr_state_image_own(&b->image, mine))) {
-        mr_state_image_done(&b->image);
-        mr_saver_free_job(b->j);
-    }
     if (rc) {
         *b = (struct behind){0};
         return earlier ? earlier : rc;
