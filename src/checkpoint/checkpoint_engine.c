@@ -171,7 +171,7 @@ static int need_saver(struct engine *c, struct mr_error *err)
                                          .files = !c->async,
                                          .chunk_bytes = c->async ? 0 : c->p.buffer_bytes,
                                          .agree = c->p.agree,
-                                         .sum = c->p.sum,
+                                         .sum = capacity ? c->p.sum : NULL,
                                          .stopped = c->p.stopped,
                                          .user = c->p.user};
     rc = agree(c, mr_saver_open_with(&p, &hooks, &c->saver, err), err);

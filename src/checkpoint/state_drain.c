@@ -35,7 +35,7 @@ static int write_piece(void *user, const struct mr_checkpoint_unit *u, uint64_t 
                                     .by_steps = true,
                                     .flush = to->at.fsync && !to->direct,
                                     .stop = d->cut};
-    int rc = mr_save_write(to, d->save, u->file, &way, at, buf, n, err);
+    int rc = mr_save_write(d->save, &d->save->file[u->file], &way, at, buf, n, err);
     if (!rc)
         mr_pace_tell(to->events, d->save->step, u->start_ns, n);
     return rc;
@@ -60,13 +60,14 @@ int mr_state_drain_run(struct mr_state_drain *d, int rc, struct mr_error *err)
     r->take = write_piece;
     r->user = r->stopped_user = d;
     d->save->drained = true;
+    d->save->place = d->to;
     if (mr_save_init(d->save, r->list.items, r->list.n, 0) && !rc)
         rc = mr_error_set(err, -ENOMEM, "cannot drain");
     if (!rc)
-        rc = mr_save_begin(d->to, d->save, err);
+        rc = mr_save_begin(d->save, err);
     if (!rc)
         rc = mr_checkpoint_reading_run(r, err);
-    rc = mr_save_end(d->to, d->save, rc, err);
+    rc = mr_save_end(d->save, rc, err);
     mr_checkpoint_reading_done(r);
     return rc;
 }

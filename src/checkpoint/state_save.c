@@ -23,6 +23,7 @@
 #include <xxhash.h>
 
 #define OPEN_AT_ONCE 64 /* files of a rank: more are opened as they are written */
+#define SMALL_FILES 3   /* of a rank: checksums, state, loader */
 #define POLL_FIRST_NS (200 * 1000ull)
 #define POLL_LAST_NS (50 * 1000 * 1000ull)
 #define FAIL_MAX 4096
@@ -33,32 +34,31 @@ void mr_save_file_name(uint32_t rank, const char *ending, char out[64])
     snprintf(out, 64, "rank-%05u%s", rank, ending);
 }
 
-static struct mr_path tmp_of(const struct mr_save_place *p, const struct mr_save *s)
+static struct mr_path tmp_of(const struct mr_save *s)
 {
-    return mr_checkpoint_dir_path(p->at.folder, s->step, MR_CHECKPOINT_TMP);
+    return mr_checkpoint_dir_path(s->place->at.folder, s->step, MR_CHECKPOINT_TMP);
 }
 
 /* What a rank leaves there: its part of the list, or why it has none. */
-static struct mr_path left_by(const struct mr_save_place *p, const struct mr_save *s, uint32_t rank, const char *ending)
+static struct mr_path left_by(const struct mr_save *s, uint32_t rank, const char *ending)
 {
-    return mr_path("%s/rank-%05u%s", tmp_of(p, s).text, rank, ending);
+    return mr_path("%s/rank-%05u%s", tmp_of(s).text, rank, ending);
 }
 
-static struct mr_path marker_of(const struct mr_save_place *p, const struct mr_save *s)
+static struct mr_path marker_of(const struct mr_save *s)
 {
-    return mr_path("%s/begin-%s%s", tmp_of(p, s).text, s->id, s->by);
+    return mr_path("%s/begin-%s%s", tmp_of(s).text, s->id, s->by);
 }
 
 /* What the leader leaves of a save it gave up, in the folder above: who waits for its beginning or its end learns. */
-static struct mr_path failed_path(const struct mr_save_place *p, const struct mr_save *s)
+static struct mr_path failed_path(const struct mr_save *s)
 {
-    return mr_path("%s/.failed-%s%s", p->at.folder, s->id, s->by);
+    return mr_path("%s/.failed-%s%s", s->place->at.folder, s->id, s->by);
 }
 
-static void tell(const struct mr_save_place *p, enum mr_span what, const struct mr_save *s, uint64_t start,
-                 uint64_t bytes)
+static void tell(const struct mr_save *s, enum mr_span what, uint64_t start, uint64_t bytes)
 {
-    mr_checkpoint_emit(p->events, what, s->step, start, mr_now_ns(), bytes);
+    mr_checkpoint_emit(s->place->events, what, s->step, start, mr_now_ns(), bytes);
 }
 
 void mr_failure_keep(struct mr_failure *f, int code, const struct mr_error *why)
@@ -101,7 +101,7 @@ size_t mr_save_chunks(uint64_t bytes, uint64_t chunk_bytes)
 int mr_save_init(struct mr_save *s, const struct mr_checkpoint_entry *file, size_t files, uint64_t chunk_bytes)
 {
     pthread_mutex_init(&s->lock, NULL);
-    s->file = calloc(MR_MAX(files, 1u), sizeof(*s->file));
+    s->file = calloc(files + SMALL_FILES, sizeof(*s->file));
     s->files = s->file ? files : 0;
     s->chunk_bytes = chunk_bytes;
     for (size_t i = 0; i < s->files; i++) {
@@ -116,12 +116,30 @@ int mr_save_init(struct mr_save *s, const struct mr_checkpoint_entry *file, size
     return s->file && s->sum ? 0 : -ENOMEM;
 }
 
-static void close_files(struct mr_save *s)
+void mr_save_again(struct mr_save *s, const struct mr_save_place *place)
 {
     for (size_t i = 0; i < s->files; i++) {
-        mr_object_close(s->file[i].object, NULL);
+        s->file[i].opened = false;
+        s->file[i].left = s->file[i].is.bytes;
+    }
+    s->begun = false;
+    s->place = place;
+}
+
+static int close_object(struct mr_object *o, int rc, struct mr_error *err)
+{
+    int closed = mr_object_close(o, rc ? NULL : err);
+    return rc ? rc : closed;
+}
+
+/* The first error. */
+static int close_files(struct mr_save *s, int rc, struct mr_error *err)
+{
+    for (size_t i = 0; i < s->files + s->small; i++) {
+        rc = close_object(s->file[i].object, rc, err);
         s->file[i].object = NULL;
     }
+    return rc;
 }
 
 void mr_save_done(struct mr_save *s)
@@ -133,17 +151,16 @@ void mr_save_done(struct mr_save *s)
     free(s->loader);
 }
 
-const struct mr_save_file *mr_save_chunk(const struct mr_save *s, size_t index, uint64_t *at, size_t *n)
+static int compare_chunk(const void *index, const void *file)
 {
-    size_t low = 0, high = s->files;
-    while (high - low > 1) { /* the last file that begins there or before; empty ones begin where the next one does */
-        size_t mid = low + (high - low) / 2;
-        if (s->file[mid].first <= index)
-            low = mid;
-        else
-            high = mid;
-    }
-    const struct mr_save_file *f = &s->file[low];
+    const struct mr_save_file *f = file;
+    size_t i = *(const size_t *)index;
+    return i < f->first ? -1 : i - f->first >= mr_save_chunks(f->is.bytes, f->is.chunk_bytes);
+}
+
+struct mr_save_file *mr_save_chunk(const struct mr_save *s, size_t index, uint64_t *at, size_t *n)
+{
+    struct mr_save_file *f = bsearch(&index, s->file, s->files, sizeof(*f), compare_chunk);
     *at = (index - f->first) * s->chunk_bytes;
     *n = (size_t)MR_MIN(s->chunk_bytes, f->is.bytes - *at);
     return f;
@@ -151,13 +168,9 @@ const struct mr_save_file *mr_save_chunk(const struct mr_save *s, size_t index, 
 
 /* ---- waiting for what another rank does in the folder ---- */
 
-struct polling {
-    uint64_t pause_ns, deadline_ns;
-};
-
-static struct polling start_polling(const struct mr_save_place *p, const struct mr_save *s)
+struct mr_save_wait mr_save_wait_for(const struct mr_save_place *p, uint64_t patience_ns)
 {
-    return (struct polling){POLL_FIRST_NS, mr_now_ns() + (s->patience_ns ? s->patience_ns : p->timeout_ns)};
+    return (struct mr_save_wait){POLL_FIRST_NS, mr_now_ns() + (patience_ns ? patience_ns : p->timeout_ns)};
 }
 
 uint64_t mr_save_patience(const struct mr_save_place *p, uint64_t made_ns)
@@ -166,50 +179,105 @@ uint64_t mr_save_patience(const struct mr_save_place *p, uint64_t made_ns)
     return until > now + least ? until - now : least;
 }
 
-/* 0 to look again; MR_E_TIMEOUT, MR_E_INTERRUPTED. */
-static int pause_polling(const struct mr_save_place *p, struct polling *w)
+int mr_save_wait(const struct mr_save_place *p, struct mr_save_wait *w, uint32_t rank, const char *what,
+                 struct mr_error *err)
 {
-    if (mr_save_stopped(p))
-        return MR_E_INTERRUPTED;
-    if (mr_now_ns() > w->deadline_ns)
-        return MR_E_TIMEOUT;
+    int rc = mr_save_stopped(p) ? MR_E_INTERRUPTED : mr_now_ns() > w->deadline_ns ? MR_E_TIMEOUT : 0;
+    if (rc)
+        mr_error_plain(err, rc, "rank %u did not %s %s", rank, what, rc == MR_E_TIMEOUT ? "in time" : "before the end");
+    if (rc == MR_E_TIMEOUT)
+        mr_error_hint(
+            err, "is that rank alive, and does it save the same steps? commit_timeout_s is how long the others wait");
+    if (rc)
+        return rc;
     mr_clock_sleep_until(mr_clock_real(), mr_now_ns() + w->pause_ns, p->stop);
     w->pause_ns = MR_MIN(2 * w->pause_ns, POLL_LAST_NS);
     return 0;
 }
 
-static bool is_there(const struct mr_save_place *p, const char *path)
+static bool is_there(const struct mr_save *s, const char *path)
 {
     struct mr_store_stat st;
-    return p->at.store->ops->stat(p->at.store, path, &st, NULL) == 0;
+    struct mr_store *store = s->place->at.store;
+    return store->ops->stat(store, path, &st, NULL) == 0;
 }
 
 /* The reason that is in this file; 0: there is none. */
-static int read_failure(const struct mr_save_place *p, const char *path, const char *what, struct mr_error *err)
+static int read_failure(const struct mr_save *s, const char *path, const char *what, struct mr_error *err)
 {
     void *text;
     size_t len;
-    if (!is_there(p, path) || mr_store_read_file(p->at.store, path, FAIL_MAX, &text, &len, NULL))
+    if (!is_there(s, path) || mr_store_read_file(s->place->at.store, path, FAIL_MAX, &text, &len, NULL))
         return 0;
     mr_error_plain(err, MR_E_PEER, "%s: %.*s", what, (int)len, (char *)text);
     free(text);
     return MR_E_PEER;
 }
 
-static int leader_failed(const struct mr_save_place *p, const struct mr_save *s, struct mr_error *err)
+/* Why another rank gave up; 0: none has. The leader looks at the ranks from `first` on, the others at the leader. */
+static int look_for_failure(const struct mr_save *s, uint32_t first, struct mr_error *err)
 {
     char what[64];
+    int rc = 0;
     snprintf(what, sizeof what, "rank 0 gave up the save of step %" PRIu64, s->step);
-    return read_failure(p, failed_path(p, s).text, what, err);
+    if (!s->place->at.lead)
+        return read_failure(s, failed_path(s).text, what, err);
+    for (uint32_t r = first; r < s->place->world && !rc; r++) {
+        snprintf(what, sizeof what, "rank %u could not save", r);
+        rc = read_failure(s, left_by(s, r, ".fail").text, what, err);
+    }
+    return rc;
 }
 
-static int gave_up(int rc, struct mr_error *err, const struct mr_save *s, const char *what, uint32_t rank)
+/* One look at what other ranks do, and a pause. */
+static int look_and_wait(const struct mr_save *s, struct mr_save_wait *w, uint32_t rank, const char *what,
+                         struct mr_error *err)
 {
-    mr_error_plain(err, rc, "step %" PRIu64 ": rank %u did not %s %s", s->step, rank, what,
-                   rc == MR_E_TIMEOUT ? "in time" : "before the end");
-    if (rc == MR_E_TIMEOUT)
-        mr_error_hint(
-            err, "is that rank alive, and does it save the same steps? commit_timeout_s is how long the others wait");
+    struct mr_error why;
+    int rc = look_for_failure(s, rank, err);
+    if (rc || !(rc = mr_save_wait(s->place, w, rank, what, &why)))
+        return rc;
+    mr_error_plain(err, rc, "step %" PRIu64 ": %s", s->step, why.message);
+    mr_error_hint(err, "%s", why.hint);
+    return rc;
+}
+
+static int wait_for_begin(const struct mr_save *s, struct mr_error *err)
+{
+    struct mr_path marker = marker_of(s);
+    struct mr_save_wait w = mr_save_wait_for(s->place, s->patience_ns);
+    int rc = 0;
+    while (!rc && !is_there(s, marker.text))
+        rc = look_and_wait(s, &w, 0, "begin this save", err);
+    return rc;
+}
+
+static int wait_for_parts(const struct mr_save *s, struct mr_error *err)
+{
+    struct mr_save_wait w = mr_save_wait_for(s->place, s->patience_ns);
+    int rc = 0;
+    for (uint32_t r = 1; s->place->at.shared && r < s->place->world && !rc; r++)
+        while (!rc && !is_there(s, left_by(s, r, ".part").text))
+            rc = look_and_wait(s, &w, r, "finish its part", err);
+    return rc;
+}
+
+static int wait_for_name(struct mr_save *s, struct mr_error *err)
+{
+    struct mr_path final = mr_checkpoint_dir_path(s->place->at.folder, s->step, MR_CHECKPOINT_COMPLETE);
+    struct mr_save_wait w = mr_save_wait_for(s->place, s->patience_ns);
+    int rc = 0;
+    while (!rc) {
+        bool under_way = is_there(s, tmp_of(s).text); /* first: between the two looks it can only be given its name */
+        if (mr_checkpoint_is_of(&s->place->at, final.text, s->id)) {
+            s->durable_ns = mr_now_ns();
+            return 0;
+        }
+        rc = look_and_wait(s, &w, 0, "complete this save", err);
+        if (!rc && !under_way)
+            rc = mr_error_plain(err, MR_E_PEER, "step %" PRIu64 " was given up by rank 0: its messages say why",
+                                s->step);
+    }
     return rc;
 }
 
@@ -229,70 +297,41 @@ void mr_save_forget_failures(const struct mr_save_place *p)
     p->at.store->ops->list(p->at.store, p->at.folder, remove_failed, (void *)(uintptr_t)p, NULL);
 }
 
-static int wait_for_begin(const struct mr_save_place *p, const struct mr_save *s, struct mr_error *err)
+static int sync_object(struct mr_save *s, struct mr_object *o, struct mr_error *err)
 {
-    struct mr_path marker = marker_of(p, s);
-    struct polling w = start_polling(p, s);
-    while (!is_there(p, marker.text)) {
-        int rc = leader_failed(p, s, err);
-        if (rc)
-            return rc;
-        rc = pause_polling(p, &w);
-        if (rc)
-            return gave_up(rc, err, s, "begin this save", 0);
-    }
-    return 0;
-}
-
-static int sync_object(const struct mr_save_place *p, struct mr_save *s, struct mr_object *o, struct mr_error *err)
-{
-    if (!p->at.fsync)
+    if (!s->place->at.fsync)
         return 0;
     uint64_t start = mr_now_ns();
     int rc = o->store->ops->fsync(o, err);
     atomic_fetch_add(&s->fsync_ns, mr_now_ns() - start);
     if (!rc)
-        tell(p, MR_SPAN_CKPT_FSYNC, s, start, 0);
+        tell(s, MR_SPAN_CKPT_FSYNC, start, 0);
     return rc;
 }
 
-static int close_object(struct mr_object *o, int rc, struct mr_error *err)
-{
-    int closed = mr_object_close(o, rc ? NULL : err);
-    return rc ? rc : closed;
-}
-
-/* A small file, which stays open. */
-static int write_small(const struct mr_save_place *p, const char *path, const void *data, size_t len,
-                       struct mr_object **o, struct mr_error *err)
-{
-    int rc = mr_object_open(p->at.store, path, MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_TRUNCATE, o, err);
-    return rc || !len ? rc : mr_object_write(*o, data, len, 0, err);
-}
-
-/* For another rank to see; nothing that has to be durable. */
-static int put_note(const struct mr_save_place *p, struct mr_path path, const char *text, struct mr_error *err)
+/* A text in the folder. `passes`: for another rank to see, nothing that has to be durable. */
+static int put_text(struct mr_save *s, struct mr_path path, const char *text, bool passes, struct mr_error *err)
 {
     struct mr_object *o = NULL;
-    int rc = write_small(p, path.text, text, strlen(text), &o, err);
+    int rc = mr_object_open(s->place->at.store, path.text, MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_TRUNCATE, &o, err);
+    if (!rc && *text)
+        rc = mr_object_write(o, text, strlen(text), 0, err);
+    if (!rc && !passes)
+        rc = sync_object(s, o, err);
     return close_object(o, rc, err);
 }
 
 /* A list in the folder of the save; with fsync it, and the folder, are durable. */
-static int put_list(const struct mr_save_place *p, struct mr_save *s, const char *path,
-                    const struct mr_checkpoint_list *l, struct mr_error *err)
+static int put_list(struct mr_save *s, struct mr_path path, const struct mr_checkpoint_list *l, struct mr_error *err)
 {
-    struct mr_object *o = NULL;
+    const struct mr_checkpoint_place *at = &s->place->at;
     char *text;
     int rc = mr_checkpoint_list_encode(l, &text, err);
     if (rc)
         return rc;
-    rc = write_small(p, path, text, strlen(text), &o, err);
+    rc = put_text(s, path, text, false, err);
     free(text);
-    if (!rc)
-        rc = sync_object(p, s, o, err);
-    rc = close_object(o, rc, err);
-    return rc || !p->at.fsync ? rc : p->at.store->ops->sync_dir(p->at.store, tmp_of(p, s).text, err);
+    return rc || !at->fsync ? rc : at->store->ops->sync_dir(at->store, tmp_of(s).text, err);
 }
 
 /* Space and, at once, the length: file systems let only one thread at a time write past the end of a file. */
@@ -307,54 +346,55 @@ static int make_room(struct mr_object *o, uint64_t bytes, struct mr_error *err)
 }
 
 /* The lock is held, or nobody else is there yet. */
-static int open_file(const struct mr_save_place *p, const struct mr_save *s, struct mr_save_file *f,
-                     struct mr_error *err)
+static int open_file(const struct mr_save *s, struct mr_save_file *f, struct mr_error *err)
 {
-    struct mr_path path = mr_path("%s/%s", tmp_of(p, s).text, f->is.name);
+    struct mr_path path = mr_path("%s/%s", tmp_of(s).text, f->is.name);
     /* Exclusive: the folder is new, so a file that exists is another rank's of the same name. */
-    unsigned flags = MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_EXCLUSIVE | (p->direct ? MR_OBJ_DIRECT : 0);
-    int rc = mr_object_open(p->at.store, path.text, flags, &f->object, err);
+    unsigned flags = MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_EXCLUSIVE;
+    if (s->place->direct && f->left)
+        flags |= MR_OBJ_DIRECT;
+    int rc = mr_object_open(s->place->at.store, path.text, flags, &f->object, err);
     f->opened = !rc;
     if (rc == -EEXIST)
         rc = mr_error_plain(err, MR_E_USAGE, "two ranks write a checkpoint file named '%s'", f->is.name);
     return rc ? rc : make_room(f->object, f->is.bytes, err);
 }
 
-int mr_save_begin(const struct mr_save_place *p, struct mr_save *s, struct mr_error *err)
+int mr_save_begin(struct mr_save *s, struct mr_error *err)
 {
+    const struct mr_save_place *p = s->place;
     int rc = 0;
     if (p->at.lead) {
         rc = mr_checkpoint_begin(&p->at, s->step, err);
         if (!rc && p->world > 1 && !p->agree)
-            rc = put_note(p, marker_of(p, s), "", err);
+            rc = put_text(s, marker_of(s), "", true, err);
     } else if (!p->agree) {
-        rc = wait_for_begin(p, s, err);
+        rc = wait_for_begin(s, err);
         s->leader_is_gone = rc != 0;
     }
     rc = mr_save_agree(p, rc, err);
     s->begun = !rc;
     for (size_t i = 0; i < s->files && i < OPEN_AT_ONCE && !rc && !p->agree; i++)
-        rc = open_file(p, s, &s->file[i], err);
+        rc = open_file(s, &s->file[i], err);
     return rc;
 }
 
-int mr_save_write(const struct mr_save_place *p, struct mr_save *s, size_t file, const struct mr_pace_way *way,
-                  uint64_t at, const void *buf, size_t n, struct mr_error *err)
+int mr_save_write(struct mr_save *s, struct mr_save_file *f, const struct mr_pace_way *way, uint64_t at,
+                  const void *buf, size_t n, struct mr_error *err)
 {
-    struct mr_save_file *f = &s->file[file];
     struct mr_object *whole = NULL;
-    if (p->stopped && p->stopped(p->user))
+    if (s->place->stopped && s->place->stopped(s->place->user))
         return mr_error_plain(err, MR_E_INTERRUPTED, "interrupted in the checkpoint of step %" PRIu64, s->step);
     pthread_mutex_lock(&s->lock);
-    int rc = f->opened ? 0 : open_file(p, s, f, err);
+    int rc = f->opened ? 0 : open_file(s, f, err);
     pthread_mutex_unlock(&s->lock);
     if (rc)
         return rc;
     uint64_t start = mr_now_ns();
-    rc = n ? mr_pace_write(way, f->object, buf, n, at, err) : 0;
+    rc = mr_pace_write(way, f->object, buf, n, at, err);
     atomic_fetch_add(&s->io_ns, mr_now_ns() - start);
-    if (!rc && n && !s->drained)
-        tell(p, MR_SPAN_CKPT_WRITE, s, start, n);
+    if (!rc && !s->drained)
+        tell(s, MR_SPAN_CKPT_WRITE, start, n);
     pthread_mutex_lock(&s->lock);
     f->left -= n;
     if (!rc && !f->left && s->files > 1) { /* a single file is made durable together with what describes it */
@@ -362,58 +402,29 @@ int mr_save_write(const struct mr_save_place *p, struct mr_save *s, size_t file,
         f->object = NULL;
     }
     pthread_mutex_unlock(&s->lock);
-    if (!whole)
-        return rc;
-    return close_object(whole, sync_object(p, s, whole, err), err);
+    return whole ? close_object(whole, sync_object(s, whole, err), err) : rc;
 }
 
 /* ---- this rank's part ---- */
 
-/* The files of a rank's part that are open until all are durable, and its list. */
-#define EXTRA_FILES 3
-struct part {
-    struct mr_checkpoint_list list;
-    struct mr_object **open;
-    size_t n;
-    const struct mr_save_place *p;
-    struct mr_save *s;
-};
-
 static int sync_one(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *err)
 {
-    const struct part *f = ctx->user;
-    return sync_object(f->p, f->s, f->open[index], err);
+    struct mr_save *s = ctx->user;
+    return s->file[index].object ? sync_object(s, s->file[index].object, err) : 0;
 }
 
-/* Flushes all at once, so that they share what a flush costs, and closes them; the first error. */
-static int finish_files(struct part *f, int rc, struct mr_error *err)
+/* A small file of this rank, which stays open. */
+static int put_small(struct mr_save *s, const char *ending, const void *data, size_t len, struct mr_error *err)
 {
-    if (!rc && f->p->at.fsync && f->n)
-        rc = mr_workers_run((unsigned)MR_MIN(f->n, (size_t)EXTRA_FILES + 1), f->n, 1, sync_one, f, NULL, err);
-    for (size_t i = 0; i < f->n; i++)
-        rc = close_object(f->open[i], rc, err);
-    return rc;
+    struct mr_save_file *f = &s->file[s->files + s->small++];
+    *f = (struct mr_save_file){.is = {.bytes = len, .hash = XXH3_64bits(data, len), .rank = s->place->rank}};
+    mr_save_file_name(s->place->rank, ending, f->is.name);
+    int rc = open_file(s, f, err);
+    return rc || !len ? rc : mr_object_write(f->object, data, len, 0, err);
 }
 
-/* A small file of this rank and its row in the list. */
-static int put_entry(struct part *f, const char *ending, const void *data, size_t len, struct mr_error *err)
+static int put_sums(struct mr_save *s, struct mr_error *err)
 {
-    const struct mr_save_place *p = f->p;
-    struct mr_object *o = NULL;
-    struct mr_checkpoint_entry *e = &f->list.items[f->list.n++];
-    mr_save_file_name(p->rank, ending, e->name);
-    e->bytes = len;
-    e->hash = XXH3_64bits(data, len);
-    e->rank = p->rank;
-    int rc = write_small(p, left_by(p, f->s, p->rank, ending).text, data, len, &o, err);
-    if (o)
-        f->open[f->n++] = o;
-    return rc;
-}
-
-static int put_sums(struct part *f, struct mr_error *err)
-{
-    const struct mr_save *s = f->s;
     size_t words = 3 + s->chunks;
     uint64_t *out = calloc(words, sizeof(*out));
     if (!out)
@@ -422,144 +433,93 @@ static int put_sums(struct part *f, struct mr_error *err)
     out[1] = htole64(s->chunk_bytes);
     out[2] = htole64(s->chunks);
     memcpy(out + 3, s->sum, s->chunks * sizeof(*s->sum));
-    int rc = put_entry(f, MR_SAVE_SUMS, out, words * sizeof(*out), err);
+    int rc = put_small(s, MR_SAVE_SUMS, out, words * sizeof(*out), err);
     free(out);
     return rc;
 }
 
-/* The file's row in the list; one without bytes is made here. */
-static int add_file(struct part *f, struct mr_save_file *file, struct mr_error *err)
+/* All files of this rank, complete; those without bytes are made here. What is open is flushed at once, so that flushes
+ * share what they cost. */
+static int make_part(struct mr_save *s, struct mr_error *err)
 {
-    const struct mr_save *s = f->s;
-    struct mr_checkpoint_entry *e = &f->list.items[f->list.n++];
-    *e = file->is;
-    if (s->chunk_bytes)
-        e->hash = mr_checkpoint_hash_of_chunks(s->sum + file->first, mr_save_chunks(e->bytes, s->chunk_bytes));
-    int rc = file->opened ? 0 : open_file(f->p, s, file, err);
-    if (file->object)
-        f->open[f->n++] = file->object;
-    file->object = NULL;
-    return rc;
-}
-
-/* All files of this rank, complete; the list of them in `l`, whose items the caller frees. */
-static int make_part(const struct mr_save_place *p, struct mr_save *s, struct mr_checkpoint_list *l,
-                     struct mr_error *err)
-{
-    struct part f = {.p = p, .s = s, .list = {.step = s->step, .world = p->world, .fsync = p->at.fsync}};
-    size_t cap = s->files + EXTRA_FILES;
     int rc = 0;
-    if (s->world)
-        f.list.world = s->world;
-    snprintf(f.list.save, sizeof f.list.save, "%s", s->id);
-    f.list.items = calloc(cap, sizeof(*f.list.items));
-    f.open = calloc(cap, sizeof(*f.open));
-    if (!f.list.items || !f.open)
-        rc = mr_error_set(err, -ENOMEM, "cannot list the files of step %" PRIu64, s->step);
-    for (size_t i = 0; i < s->files && !rc; i++)
-        rc = add_file(&f, &s->file[i], err);
-    if (!rc && s->sums)
-        rc = put_sums(&f, err);
-    if (!rc && s->json)
-        rc = put_entry(&f, MR_SAVE_STATE, s->json, strlen(s->json), err);
-    if (!rc && s->loader)
-        rc = put_entry(&f, MR_SAVE_LOADER, s->loader, strlen(s->loader), err);
-    rc = finish_files(&f, rc, err);
-    free(f.open);
-    *l = f.list;
-    return rc;
-}
-
-/* Not the leader: hands the list over by one rename, and waits for what the leader makes of it. */
-static int hand_over(const struct mr_save_place *p, struct mr_save *s, const struct mr_checkpoint_list *l,
-                     struct mr_error *err)
-{
-    struct mr_path half = left_by(p, s, p->rank, ".half"), part = left_by(p, s, p->rank, ".part");
-    int rc = put_list(p, s, half.text, l, err);
-    return rc ? rc : p->at.store->ops->rename(p->at.store, half.text, part.text, err);
-}
-
-static int wait_for_name(const struct mr_save_place *p, struct mr_save *s, struct mr_error *err)
-{
-    struct mr_path final = mr_checkpoint_dir_path(p->at.folder, s->step, MR_CHECKPOINT_COMPLETE);
-    struct polling w = start_polling(p, s);
-    for (;;) {
-        bool under_way =
-            is_there(p, tmp_of(p, s).text); /* before the look at the name: between the two it can only be given */
-        if (mr_checkpoint_is_of(&p->at, final.text, s->id)) {
-            s->durable_ns = mr_now_ns();
-            return 0;
-        }
-        int rc = leader_failed(p, s, err);
-        if (rc)
-            return rc;
-        if (!under_way)
-            return mr_error_plain(err, MR_E_PEER, "step %" PRIu64 " was given up by rank 0: its messages say why",
-                                  s->step);
-        rc = pause_polling(p, &w);
-        if (rc)
-            return gave_up(rc, err, s, "complete this save", 0);
+    s->small = 0;
+    for (size_t i = 0; i < s->files && !rc; i++) {
+        struct mr_save_file *f = &s->file[i];
+        if (s->chunk_bytes)
+            f->is.hash = mr_checkpoint_hash_of_chunks(s->sum + f->first, mr_save_chunks(f->is.bytes, s->chunk_bytes));
+        rc = f->opened ? 0 : open_file(s, f, err);
     }
+    if (!rc && s->sums)
+        rc = put_sums(s, err);
+    if (!rc && s->json)
+        rc = put_small(s, MR_SAVE_STATE, s->json, strlen(s->json), err);
+    if (!rc && s->loader)
+        rc = put_small(s, MR_SAVE_LOADER, s->loader, strlen(s->loader), err);
+    if (!rc && s->place->at.fsync)
+        rc = mr_workers_run(SMALL_FILES + 1, s->files + s->small, 1, sync_one, s, NULL, err);
+    return close_files(s, rc, err);
+}
+
+/* The list of them; the caller frees its items. */
+static int list_part(const struct mr_save *s, struct mr_checkpoint_list *l, struct mr_error *err)
+{
+    *l = (struct mr_checkpoint_list){.step = s->step,
+                                     .world = s->world ? s->world : s->place->world,
+                                     .fsync = s->place->at.fsync,
+                                     .n = s->files + s->small};
+    snprintf(l->save, sizeof l->save, "%s", s->id);
+    l->items = calloc(MR_MAX(l->n, 1u), sizeof(*l->items));
+    for (size_t i = 0; l->items && i < l->n; i++)
+        l->items[i] = s->file[i].is;
+    return l->items ? 0 : mr_error_set(err, -ENOMEM, "cannot list the files of step %" PRIu64, s->step);
+}
+
+/* Not the leader: hands the list over by one rename. */
+static int hand_over(struct mr_save *s, const struct mr_checkpoint_list *l, struct mr_error *err)
+{
+    uint32_t rank = s->place->rank;
+    struct mr_store *store = s->place->at.store;
+    int rc = put_list(s, left_by(s, rank, ".half"), l, err);
+    return rc ? rc : store->ops->rename(store, left_by(s, rank, ".half").text, left_by(s, rank, ".part").text, err);
 }
 
 /* ---- the leader ---- */
 
-static int wait_for_parts(const struct mr_save_place *p, const struct mr_save *s, struct mr_error *err)
-{
-    struct polling w = start_polling(p, s);
-    for (uint32_t r = 1; p->at.shared && r < p->world; r++) {
-        struct mr_path part = left_by(p, s, r, ".part");
-        while (!is_there(p, part.text)) {
-            int rc = 0;
-            for (uint32_t k = r; k < p->world && !rc; k++) {
-                char what[64];
-                snprintf(what, sizeof what, "rank %u could not save", k);
-                rc = read_failure(p, left_by(p, s, k, ".fail").text, what, err);
-            }
-            if (rc)
-                return rc;
-            rc = pause_polling(p, &w);
-            if (rc)
-                return gave_up(rc, err, s, "finish its part", r);
-        }
-    }
-    return 0;
-}
-
 /* The lists of all ranks as one; their parts only carried them to here. */
-static int join(const struct mr_save_place *p, const struct mr_save *s, struct mr_checkpoint_list *all,
-                struct mr_error *err)
+static int join(const struct mr_save *s, struct mr_checkpoint_list *all, struct mr_error *err)
 {
+    const struct mr_checkpoint_place *at = &s->place->at;
     int rc = 0;
-    for (uint32_t r = 1; p->at.shared && r < p->world && !rc; r++) {
-        struct mr_path path = left_by(p, s, r, ".part");
+    for (uint32_t r = 1; at->shared && r < s->place->world && !rc; r++) {
+        struct mr_path path = left_by(s, r, ".part");
         struct mr_checkpoint_list part;
-        rc = mr_checkpoint_read_part(&p->at, path.text, &part, err);
+        rc = mr_checkpoint_read_part(at, path.text, &part, err);
         if (rc)
             break;
         rc = mr_checkpoint_list_append(all, &part, err);
         mr_checkpoint_list_done(&part);
         if (!rc)
-            rc = p->at.store->ops->unlink(p->at.store, path.text, err);
+            rc = at->store->ops->unlink(at->store, path.text, err);
     }
     return rc ? rc : mr_checkpoint_list_check(all, err);
 }
 
-static int publish(const struct mr_save_place *p, struct mr_save *s, struct mr_checkpoint_list *all,
-                   struct mr_error *err)
+static int publish(struct mr_save *s, struct mr_checkpoint_list *all, struct mr_error *err)
 {
+    const struct mr_save_place *p = s->place;
     char latest[32];
-    int rc = join(p, s, all, err);
+    int rc = join(s, all, err);
     if (!rc && p->world > 1 && !p->agree)
-        rc = p->at.store->ops->unlink(p->at.store, marker_of(p, s).text, err);
+        rc = p->at.store->ops->unlink(p->at.store, marker_of(s).text, err);
     if (!rc)
-        rc = put_list(p, s, mr_path("%s/" MR_CHECKPOINT_LIST_NAME, tmp_of(p, s).text).text, all, err);
+        rc = put_list(s, mr_path("%s/" MR_CHECKPOINT_LIST_NAME, tmp_of(s).text), all, err);
     uint64_t start = mr_now_ns();
     if (!rc)
         rc = mr_checkpoint_publish(&p->at, s->step, err);
     if (rc)
         return rc;
-    tell(p, MR_SPAN_CKPT_RENAME, s, start, 0);
+    tell(s, MR_SPAN_CKPT_RENAME, start, 0);
     s->durable_ns = mr_now_ns();
     s->all_files = all->n;
     for (size_t i = 0; i < all->n; i++)
@@ -567,60 +527,55 @@ static int publish(const struct mr_save_place *p, struct mr_save *s, struct mr_c
     snprintf(latest, sizeof latest, "step-%012" PRIu64 "\n", s->step);
     if (p->latest)
         rc = mr_store_write_file(p->at.store, mr_path("%s/latest", p->at.folder).text, latest, strlen(latest), err);
-    if (rc && err)
+    if (rc)
         mr_error_context(err, "the checkpoint of step %" PRIu64 " is complete, only the pointer to it is not", s->step);
     return !rc && p->at.keep_last ? mr_checkpoint_retire_older(&p->at, s->step, err) : rc;
 }
 
 /* Leaves nothing, and the other ranks the reason. */
-static void abandon(const struct mr_save_place *p, struct mr_save *s, const struct mr_error *why)
+static void abandon(struct mr_save *s, const struct mr_error *why)
 {
-    close_files(s);
+    const struct mr_save_place *p = s->place;
+    close_files(s, 0, NULL);
     if (p->at.lead) {
         if (p->world > 1 && !p->agree)
-            put_note(p, failed_path(p, s), why->message, NULL);
-        mr_checkpoint_dir_remove(p->at.store, tmp_of(p, s).text, NULL);
+            put_text(s, failed_path(s), why->message, true, NULL);
+        mr_checkpoint_dir_remove(p->at.store, tmp_of(s).text, NULL);
         return;
     }
     /* Before the folder is there, the word would be lost and the leader wait for its whole time. */
-    if (!s->leader_is_gone && !p->agree && wait_for_begin(p, s, NULL) == 0)
-        put_note(p, left_by(p, s, p->rank, ".fail"), why->message, NULL);
+    if (!s->leader_is_gone && !p->agree && wait_for_begin(s, NULL) == 0)
+        put_text(s, left_by(s, p->rank, ".fail"), why->message, true, NULL);
 }
 
-/* With ranks that meet by calls; rc of this rank's part. */
-static int end_together(const struct mr_save_place *p, struct mr_save *s, struct mr_checkpoint_list *mine, int rc,
-                        struct mr_error *err)
+int mr_save_end(struct mr_save *s, int rc, struct mr_error *err)
 {
-    if (!rc && !p->at.lead)
-        rc = hand_over(p, s, mine, err);
-    rc = mr_save_agree(p, rc, err);
-    if (!rc)
-        rc = mr_save_agree(p, p->at.lead ? publish(p, s, mine, err) : 0, err);
-    return rc;
-}
-
-int mr_save_end(const struct mr_save_place *p, struct mr_save *s, int rc, struct mr_error *err)
-{
+    const struct mr_save_place *p = s->place;
     struct mr_checkpoint_list mine = {0};
     struct mr_error why = {0};
     if (rc && err)
         why = *err;
-    bool failed = rc != 0;
-    if (!failed)
-        rc = make_part(p, s, &mine, &why);
-    if (p->agree && s->begun) {
-        close_files(s); /* before the leader removes the folder */
-        rc = end_together(p, s, &mine, rc, &why);
-    } else if (!rc) {
-        rc = p->at.lead ? wait_for_parts(p, s, &why) : 0;
-        if (!rc)
-            rc = p->at.lead ? publish(p, s, &mine, &why) : hand_over(p, s, &mine, &why);
-    }
+    if (!rc)
+        rc = make_part(s, &why);
+    if (!rc)
+        rc = list_part(s, &mine, &why);
+    if (rc)
+        close_files(s, rc, NULL); /* before the leader removes the folder */
+    if (!rc && !p->at.lead)
+        rc = hand_over(s, &mine, &why);
+    if (s->begun)
+        rc = mr_save_agree(p, rc, &why);
+    if (!rc && p->at.lead && !p->agree)
+        rc = wait_for_parts(s, &why);
+    if (!rc && p->at.lead)
+        rc = publish(s, &mine, &why);
+    if (s->begun)
+        rc = mr_save_agree(p, rc, &why);
     mr_checkpoint_list_done(&mine);
     if (rc)
-        abandon(p, s, &why);
+        abandon(s, &why);
     else if (!p->at.lead && !p->agree)
-        rc = wait_for_name(p, s, &why);
+        rc = wait_for_name(s, &why);
     if (rc && err)
         *err = why;
     return rc;

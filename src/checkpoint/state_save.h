@@ -47,12 +47,13 @@ struct mr_save_file {
 };
 
 struct mr_save {
-    uint64_t step, bytes; /* of all files */
-    char id[64];          /* which save of which job: the same on all ranks */
+    const struct mr_save_place *place; /* where it is written to */
+    uint64_t step, bytes;              /* of all files */
+    char id[64];                       /* which save of which job: the same on all ranks */
     char by[72];    /* which job drains it, "" for a save: a job before may have left the marks of its own drain */
     uint32_t world; /* how many ranks saved it; 0: the place's */
-    struct mr_save_file *file;
-    size_t files;
+    struct mr_save_file *file; /* [files], then the small ones that are made at the end */
+    size_t files, small;
     uint64_t chunk_bytes; /* unit of checksums; 0: the files have theirs already */
     uint64_t *sum;        /* XXH3-64 of each chunk, file by file; little-endian, as they are stored */
     size_t chunks;
@@ -68,21 +69,32 @@ struct mr_save {
 };
 
 size_t mr_save_chunks(uint64_t bytes, uint64_t chunk_bytes);
-/* Once, before all other calls. Takes copies of the entries; chunk_bytes as in the struct. -ENOMEM. */
+/* Once, before all other calls; `place` is set by the caller. Takes copies of the entries; chunk_bytes as in the struct.
+ * -ENOMEM. */
 int mr_save_init(struct mr_save *s, const struct mr_checkpoint_entry *file, size_t files, uint64_t chunk_bytes);
 void mr_save_done(struct mr_save *s);
+/* After a failure: another attempt, there. */
+void mr_save_again(struct mr_save *s, const struct mr_save_place *place);
 /* Chunk number `index`: its file, its place there and its length. */
-const struct mr_save_file *mr_save_chunk(const struct mr_save *s, size_t index, uint64_t *at, size_t *n);
+struct mr_save_file *mr_save_chunk(const struct mr_save *s, size_t index, uint64_t *at, size_t *n);
 /* Leader: clears what a killed save left and opens the folder for all ranks. Others: wait for that. */
-int mr_save_begin(const struct mr_save_place *p, struct mr_save *s, struct mr_error *err);
-/* Bytes of a file, in any order, from any thread, each once; n may be 0. `way` says what holds it back. */
-int mr_save_write(const struct mr_save_place *p, struct mr_save *s, size_t file, const struct mr_pace_way *way,
-                  uint64_t at, const void *buf, size_t n, struct mr_error *err);
+int mr_save_begin(struct mr_save *s, struct mr_error *err);
+/* Bytes of a file, in any order, from any thread, each once. `way` says what holds it back. */
+int mr_save_write(struct mr_save *s, struct mr_save_file *f, const struct mr_pace_way *way, uint64_t at,
+                  const void *buf, size_t n, struct mr_error *err);
 /* All is written (rc 0), or not: makes the rank's part complete and, on the leader, waits for the parts of the others
  * and gives the checkpoint its name; the others wait for that. On failure nothing is left of it, and other ranks learn
  * the reason. */
-int mr_save_end(const struct mr_save_place *p, struct mr_save *s, int rc, struct mr_error *err);
+int mr_save_end(struct mr_save *s, int rc, struct mr_error *err);
 
+/* Waiting for what another rank does in the folder: looks ever more rarely. patience_ns 0: as long as the timeout. */
+struct mr_save_wait {
+    uint64_t pause_ns, deadline_ns;
+};
+struct mr_save_wait mr_save_wait_for(const struct mr_save_place *p, uint64_t patience_ns);
+/* A pause, 0 to look again; else MR_E_TIMEOUT or MR_E_INTERRUPTED: the rank did not do `what`. */
+int mr_save_wait(const struct mr_save_place *p, struct mr_save_wait *w, uint32_t rank, const char *what,
+                 struct mr_error *err);
 /* How long a save that was made at `made_ns` waits for other ranks after the one before it had waited in vain: the rest
  * of the timeout. Saves that had queued up behind a dead rank do not cost the whole timeout each. */
 uint64_t mr_save_patience(const struct mr_save_place *p, uint64_t made_ns);

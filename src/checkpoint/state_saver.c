@@ -263,7 +263,7 @@ static int make_job(struct mr_saver *s, uint64_t step, const struct mr_state *st
     free(file);
     if (j && !failed) {
         j->start_ns = mr_now_ns();
-        j->at = &s->place;
+        j->save.place = &s->place;
         j->tail = &j->full;
         j->save.step = step;
         j->save.sums = !s->hooks.files;
@@ -307,15 +307,13 @@ static int copy_chunk(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error
     struct copying *c = ctx->user;
     struct chunk *k = &c->j->chunk[index];
     uint8_t *slot = take_slot(c->s, &c->room_ns[ctx->thread]);
-    uint64_t at;
-    size_t n;
-    mr_save_chunk(&c->j->save, (size_t)index, &at, &n);
-    int rc = mr_state_image_fill(c->image, index * c->s->chunk_bytes, slot, n, err);
+    *k = (struct chunk){.slot = slot, .index = (size_t)index};
+    k->file = mr_save_chunk(&c->j->save, k->index, &k->at, &k->bytes);
+    int rc = mr_state_image_fill(c->image, index * c->s->chunk_bytes, slot, k->bytes, err);
     if (rc) {
         mr_state_ring_give(c->s->ring, slot); /* S3 */
         return rc;
     }
-    *k = (struct chunk){.slot = slot, .index = index};
     pthread_mutex_lock(&c->s->lock);
     *c->j->tail = k;
     c->j->tail = &k->next;
@@ -410,7 +408,7 @@ int mr_saver_fail(struct mr_saver *s, uint64_t step, const char *why, struct mr_
         return rc;
     mr_error_plain(&reason, MR_E_USAGE, "%s", why);
     if (s->sync) {
-        mr_save_end(&s->place, &j->save, MR_E_USAGE, &reason);
+        mr_save_end(&j->save, MR_E_USAGE, &reason);
         mr_saver_free_job(j);
         return 0;
     }
@@ -478,7 +476,7 @@ static int save_synchronously(struct mr_saver *s, uint64_t step, const struct mr
     uint64_t start = mr_now_ns();
     rc = rc ? rc : prepare(s, step, state, &image, &j, err);
     uint64_t bytes = j ? j->save.bytes - image.header_bytes : 0;
-    rc = mr_saver_save_now(s, j ? &j->save : NULL, &image, rc, &s->did, err);
+    rc = mr_saver_save_now(s, j ? &j->save : NULL, &image, rc, err);
     if (j) {
         pthread_mutex_lock(&s->lock);
         mr_saver_note_over(s, j, rc);

@@ -41,7 +41,9 @@ struct mr_saver_did {
 struct chunk {
     struct chunk *next;
     uint8_t *slot;
-    size_t index;
+    size_t index, bytes;
+    struct mr_save_file *file;
+    uint64_t at; /* in the file */
 };
 
 enum opening { CLOSED, OPENING, OPEN };
@@ -49,11 +51,10 @@ enum opening { CLOSED, OPENING, OPEN };
 struct job {
     struct job *next;
     struct mr_save save;
-    const struct mr_save_place *at; /* where it is written to; from its opening on */
-    struct chunk *chunk;            /* [chunks] */
-    struct chunk *full, **tail;     /* copied, not taken by a writer */
-    struct chunk *unsummed;         /* written while the caller waited: their checksums come later */
-    bool fits;                      /* the ring holds all of it: nobody waits for a slot */
+    struct chunk *chunk;        /* [chunks] */
+    struct chunk *full, **tail; /* copied, not taken by a writer */
+    struct chunk *unsummed;     /* written while the caller waited: their checksums come later */
+    bool fits;                  /* the ring holds all of it: nobody waits for a slot */
     size_t queued, written;
     unsigned writing; /* chunks that are being written */
     bool copied, committing;
@@ -118,6 +119,6 @@ void mr_saver_fail_late(struct job *j);
 void mr_saver_free_job(struct job *j);
 /* Writes from the caller's memory and waits for the name; all ranks together where they agree. */
 int mr_saver_save_now(struct mr_saver *s, struct mr_save *save, const struct mr_state_image *image, int rc,
-                      struct mr_saver_did *did, struct mr_error *err);
+                      struct mr_error *err);
 
 #endif

@@ -17,14 +17,6 @@
 
 /* ---- writing ---- */
 
-static size_t chunk_bytes(const struct mr_save *s, size_t index)
-{
-    uint64_t at;
-    size_t n;
-    mr_save_chunk(s, index, &at, &n);
-    return n;
-}
-
 /* A place in the queue of bytes per second; the lock is held. */
 static uint64_t write_not_before(struct mr_saver *s, size_t bytes)
 {
@@ -37,23 +29,21 @@ static uint64_t write_not_before(struct mr_saver *s, size_t bytes)
 
 static void sum_chunk(struct job *j, const struct chunk *c)
 {
-    j->save.sum[c->index] = htole64(XXH3_64bits(c->slot, chunk_bytes(&j->save, c->index)));
+    j->save.sum[c->index] = htole64(XXH3_64bits(c->slot, c->bytes));
 }
 
 static int write_chunk(struct mr_saver *s, struct job *j, const struct chunk *c, uint64_t not_before,
                        struct mr_error *err)
 {
-    uint64_t at;
-    size_t n;
-    const struct mr_save_file *f = mr_save_chunk(&j->save, c->index, &at, &n);
+    const struct mr_save_place *p = j->save.place;
     if (not_before)
         mr_clock_sleep_until(mr_clock_real(), not_before, &s->stop);
     const struct mr_pace_way way = {.pace = s->pace,
-                                    .device = j->at->at.device,
+                                    .device = p->at.device,
                                     .by_steps = !s->tiers,
-                                    .flush = j->at->at.fsync && !j->at->direct,
+                                    .flush = p->at.fsync && !p->direct,
                                     .stop = &s->stop};
-    return mr_save_write(j->at, &j->save, (size_t)(f - j->save.file), &way, at, c->slot, n, err);
+    return mr_save_write(&j->save, c->file, &way, c->at, c->slot, c->bytes, err);
 }
 
 void mr_saver_fail_late(struct job *j)
@@ -77,52 +67,37 @@ static void set_patience(const struct mr_saver *s, struct job *j)
         j->save.patience_ns = mr_save_patience(&s->place, j->start_ns);
 }
 
-/* For another attempt. */
-static void rewind_save(struct mr_save *s)
+/* T5: a save that its tier cannot take. It is the drain of its step for the ranks whose tier took theirs, and nothing
+ * else is drained meanwhile. */
+static int go_around(struct mr_saver *s, struct mr_save *save, const struct mr_error *why, struct mr_error *err)
 {
-    for (size_t i = 0; i < s->files; i++) {
-        s->file[i].opened = false;
-        s->file[i].left = s->file[i].is.bytes;
-    }
-    s->begun = false;
-}
-
-/* A save straight into the folder is the drain of its step for the ranks whose tier took theirs. */
-static const struct mr_save_place *around_tiers(struct mr_saver *s, struct mr_save *save)
-{
-    mr_state_tiers_idle(s->tiers, NULL);
+    if (!s->place.agree || s->place.rank == 0)
+        mr_log(MR_LOG_WARN, "the checkpoint of step %" PRIu64 " goes around the %s: %s", save->step,
+               s->hooks.emulated ? "burst buffer" : "tier", why->message);
+    int rc = mr_state_tiers_idle(s->tiers, err);
     snprintf(save->by, sizeof save->by, "-%s", s->job_id);
-    return &s->place;
-}
-
-static const struct mr_save_place *find_place(struct mr_saver *s, struct mr_save *save)
-{
-    struct mr_error why;
-    if (!s->tiers)
-        return &s->place;
-    int rc = mr_state_tiers_room(s->tiers, save->step, save->bytes, &why);
-    if (!rc)
-        return mr_state_tiers_first(s->tiers);
-    mr_log(MR_LOG_NOTE, "the checkpoint of step %" PRIu64 " goes to '%s' directly: %s", save->step, s->place.at.folder,
-           why.message);
-    return around_tiers(s, save);
+    mr_save_again(save, &s->place);
+    return rc;
 }
 
 /* The lock is held, and let go meanwhile. */
 static void open_file(struct mr_saver *s, struct job *j)
 {
     struct mr_error why;
+    struct mr_save *save = &j->save;
     j->file = OPENING;
     set_patience(s, j);
     pthread_mutex_unlock(&s->lock);
-    j->at = find_place(s, &j->save);
-    int rc = mr_save_begin(j->at, &j->save, &why);
-    if (rc && j->at != &s->place) { /* a tier that fails: the save need not */
-        mr_log(MR_LOG_WARN, "the tier '%s' fails: %s", j->at->at.folder, why.message);
-        mr_save_end(j->at, &j->save, rc, &why);
-        rewind_save(&j->save);
-        j->at = around_tiers(s, &j->save);
-        rc = mr_save_begin(j->at, &j->save, &why);
+    int rc = s->tiers ? mr_state_tiers_room(s->tiers, save->step, save->bytes, &why) : 0;
+    if (!rc) {
+        save->place = s->tiers ? mr_state_tiers_first(s->tiers) : save->place;
+        rc = mr_save_begin(save, &why);
+    }
+    if (rc && s->tiers) { /* the save need not fail with it */
+        if (save->place != &s->place)
+            mr_save_end(save, rc, &why);
+        go_around(s, save, &why, NULL);
+        rc = mr_save_begin(save, &why);
     }
     pthread_mutex_lock(&s->lock);
     j->file = OPEN;
@@ -162,7 +137,7 @@ static void do_chunk(struct mr_saver *s, struct job *j)
     j->full = c->next;
     if (!j->full)
         j->tail = &j->full;
-    uint64_t not_before = rc ? 0 : write_not_before(s, chunk_bytes(&j->save, c->index));
+    uint64_t not_before = rc ? 0 : write_not_before(s, c->bytes);
     j->writing++;
     pthread_mutex_unlock(&s->lock);
     if (!rc && !later)
@@ -205,8 +180,8 @@ static void end_job(struct mr_saver *s, struct job *j)
     pthread_mutex_unlock(&s->lock);
     if (rc)
         why = j->failure.why;
-    rc = mr_save_end(j->at, &j->save, rc, &why);
-    if (!rc && j->at != &s->place)
+    rc = mr_save_end(&j->save, rc, &why);
+    if (!rc && j->save.place != &s->place)
         rc = mr_state_tiers_add(s->tiers, &j->save, j->save.bytes, &why);
     pthread_mutex_lock(&s->lock);
     if (rc)
@@ -265,7 +240,6 @@ void *mr_saver_writer(void *user)
 struct direct {
     bool by_chunk; /* of a single file, on a store that writes at any offset */
     struct mr_saver *s;
-    const struct mr_save_place *at;
     struct mr_save *save;
     const struct mr_state_image *image;
     uint8_t *buf; /* a chunk of each thread: what does not lie in the caller's memory is made there */
@@ -274,18 +248,17 @@ struct direct {
 static int write_directly(struct direct *d, size_t index, uint8_t *buf, struct mr_error *err)
 {
     static const struct mr_pace_way at_once = {0};
-    uint64_t at, start = mr_now_ns();
+    uint64_t at, start = mr_now_ns(), in_image = (uint64_t)index * d->save->chunk_bytes;
     size_t n;
-    const struct mr_save_file *f = mr_save_chunk(d->save, index, &at, &n);
-    uint64_t in_image = (uint64_t)index * d->save->chunk_bytes;
+    struct mr_save_file *f = mr_save_chunk(d->save, index, &at, &n);
     const void *from = mr_state_image_lies(d->image, in_image, n);
     int rc = from ? 0 : mr_state_image_fill(d->image, in_image, buf, n, err);
     if (rc)
         return rc;
     from = from ? from : buf;
     d->save->sum[index] = htole64(XXH3_64bits(from, n));
-    mr_checkpoint_emit(d->at->events, MR_SPAN_SNAPSHOT, d->save->step, start, mr_now_ns(), n);
-    return mr_save_write(d->at, d->save, (size_t)(f - d->save->file), &at_once, at, from, n, err);
+    mr_checkpoint_emit(d->s->place.events, MR_SPAN_SNAPSHOT, d->save->step, start, mr_now_ns(), n);
+    return mr_save_write(d->save, f, &at_once, at, from, n, err);
 }
 
 /* A file, front to back; of a single file a chunk. */
@@ -305,7 +278,7 @@ static int write_unit(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error
 
 static int write_all(struct direct *d, struct mr_error *err)
 {
-    d->by_chunk = d->save->files == 1 && mr_store_caps(d->at->at.store) & MR_STORE_CAP_OFFSET_WRITE;
+    d->by_chunk = d->save->files == 1 && mr_store_caps(d->save->place->at.store) & MR_STORE_CAP_OFFSET_WRITE;
     size_t units = d->by_chunk ? d->save->chunks : d->save->files;
     unsigned threads = (unsigned)MR_MIN((size_t)d->s->copiers, MR_MAX(units, (size_t)1));
     d->buf = aligned_alloc(4096, threads * MR_ALIGN_UP(d->save->chunk_bytes, 4096u));
@@ -316,14 +289,13 @@ static int write_all(struct direct *d, struct mr_error *err)
     return rc;
 }
 
-static int save_at(struct mr_saver *s, const struct mr_save_place *at, struct mr_save *save,
-                   const struct mr_state_image *image, struct mr_error *err)
+static int save_at(struct mr_saver *s, struct mr_save *save, const struct mr_state_image *image, struct mr_error *err)
 {
-    struct direct d = {.s = s, .at = at, .save = save, .image = image};
-    int rc = mr_save_begin(at, save, err);
+    struct direct d = {.s = s, .save = save, .image = image};
+    int rc = mr_save_begin(save, err);
     if (!rc)
         rc = write_all(&d, err);
-    return mr_save_end(at, save, rc, err);
+    return mr_save_end(save, rc, err);
 }
 
 /* Whether a failed save says that the tier is no good, rather than the call, the ranks or the user. */
@@ -333,59 +305,53 @@ static bool tier_failed(int rc)
 }
 
 static int save_in_tier(struct mr_saver *s, struct mr_save *save, const struct mr_state_image *image,
-                        struct mr_saver_did *did, struct mr_error *err)
+                        struct mr_error *err)
 {
     uint64_t start = mr_now_ns(), bytes = save->bytes;
-    int rc = s->hooks.sum && s->burst_capacity ? s->hooks.sum(s->hooks.user, &bytes, err) : 0;
+    int rc = s->hooks.sum ? s->hooks.sum(s->hooks.user, &bytes, err) : 0;
     if (rc)
         return rc;
     rc = mr_save_agree(&s->place, mr_state_tiers_room(s->tiers, save->step, bytes, err), err);
-    did->wait_ns = mr_now_ns() - start;
+    s->did.wait_ns = mr_now_ns() - start;
+    save->place = mr_state_tiers_first(s->tiers);
     if (!rc)
-        rc = save_at(s, mr_state_tiers_first(s->tiers), save, image, err);
+        rc = save_at(s, save, image, err);
     return rc ? rc : mr_state_tiers_add(s->tiers, save, bytes, err);
 }
 
-/* T5: nothing is drained meanwhile, and what the tier has of this step is out of date. */
+/* What the tier has of this step is out of date then. */
 static int save_around(struct mr_saver *s, struct mr_save *save, const struct mr_state_image *image,
-                       struct mr_saver_did *did, struct mr_error *err)
+                       const struct mr_error *why, struct mr_error *err)
 {
     uint64_t start = mr_now_ns();
-    int rc = mr_save_agree(&s->place, mr_state_tiers_idle(s->tiers, err), err);
-    did->wait_ns += mr_now_ns() - start;
-    rewind_save(save);
+    int rc = mr_save_agree(&s->place, go_around(s, save, why, err), err);
+    s->did.wait_ns += mr_now_ns() - start;
     if (!rc)
-        rc = save_at(s, &s->place, save, image, err);
+        rc = save_at(s, save, image, err);
     if (!rc)
         mr_state_tiers_drop(s->tiers, save->step);
     return rc;
 }
 
 int mr_saver_save_now(struct mr_saver *s, struct mr_save *save, const struct mr_state_image *image, int rc,
-                      struct mr_saver_did *did, struct mr_error *err)
+                      struct mr_error *err)
 {
-    struct mr_error why = {0};
-    *did = (struct mr_saver_did){0};
-    if (rc && err)
-        why = *err;
-    rc = mr_save_agree(&s->place, rc, &why);
-    if (!rc && !s->tiers) {
-        rc = save_at(s, &s->place, save, image, &why);
-    } else if (!rc) {
-        rc = save_in_tier(s, save, image, did, &why);
-        did->in_tier = !rc;
-        if (tier_failed(rc)) {
-            if (s->place.rank == 0)
-                mr_log(MR_LOG_WARN, "the checkpoint of step %" PRIu64 " goes around the burst buffer: %s", save->step,
-                       why.message);
-            rc = save_around(s, save, image, did, &why);
-        }
+    struct mr_error why;
+    s->did = (struct mr_saver_did){0};
+    rc = mr_save_agree(&s->place, rc, err);
+    if (rc)
+        return rc;
+    if (s->tiers) {
+        rc = save_in_tier(s, save, image, &why);
+        s->did.in_tier = !rc;
     }
-    if (rc && err)
+    if (tier_failed(rc))
+        rc = save_around(s, save, image, &why, err);
+    else if (rc && err)
         *err = why;
-    if (!rc) {
-        did->write_ns = atomic_load(&save->io_ns);
-        did->fsync_ns = atomic_load(&save->fsync_ns);
-    }
+    else if (!s->tiers)
+        rc = save_at(s, save, image, err);
+    s->did.write_ns = atomic_load(&save->io_ns);
+    s->did.fsync_ns = atomic_load(&save->fsync_ns);
     return rc;
 }
