@@ -49,6 +49,7 @@ void mr_checkpoint_place_close(struct mr_checkpoint_place *p)
         mr_store_close(p->store);
     }
     free(p->folder);
+    free(p->base);
     *p = (struct mr_checkpoint_place){0};
 }
 

@@ -14,7 +14,7 @@ struct mr_traffic;
 struct mr_checkpoint_place {
     struct mr_store *store;
     char *folder;
-    const char *base;          /* of a tier: the folder of all ranks; borrowed */
+    char *base;                /* of a tier: the folder of all ranks */
     struct mr_traffic *device; /* that the folder is on, or NULL */
     bool shared;               /* all ranks see one store */
     bool lead; /* this rank does what is done once: rank 0, and every rank where the store is private to its process */

@@ -1,8 +1,8 @@
 /* See the header. */
 #include "checkpoint/state_have.h"
 
-#include "base/clock.h"
 #include "base/common.h"
+#include "base/strbuf.h"
 #include "base/vec.h"
 #include "checkpoint/checkpoint_guard.h"
 
@@ -11,21 +11,33 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #define PREFIX ".have-"
 #define TEXT_MAX (64 * MR_MIB)
-#define PAUSE_NS (20 * 1000 * 1000ull)
-#define TIMEOUT_DEFAULT_S 600
 
 struct mr_path mr_state_tier_folder(const char *tier, uint32_t share)
 {
     return share == MR_STATE_ALL_SHARES ? mr_path("%s", tier) : mr_path("%s/rank-%05u", tier, share);
 }
 
+int mr_state_tier_open(const struct mr_saver_tier *of, uint32_t rank, struct mr_events *events,
+                       struct mr_checkpoint_place *out, struct mr_error *err)
+{
+    struct mr_path folder = mr_state_tier_folder(of->folder, rank);
+    int rc = mr_checkpoint_place_open(folder.text, of->store, rank, events, out, err);
+    if (rc)
+        return rc;
+    out->base = strdup(of->folder);
+    return out->base && !mr_store_confine(out->store, of->folder, true) /* C7 */
+               ? 0
+               : mr_error_set(err, -ENOMEM, "cannot open a tier");
+}
+
 static int by_save(const void *a, const void *b)
 {
     const struct mr_state_had *x = a, *y = b;
+    if (x->tier != y->tier)
+        return x->tier < y->tier ? -1 : 1;
     if (x->step != y->step)
         return x->step < y->step ? -1 : 1;
     int id = strcmp(x->id, y->id);
@@ -36,10 +48,17 @@ static int by_save(const void *a, const void *b)
 
 static int add(struct mr_state_have *h, const struct mr_state_had *what)
 {
-    if (mr_vec_reserve(&h->item, &h->cap, h->n + 1, sizeof(*h->item)) < 0)
+    struct mr_state_had *new = MR_VEC_ADD(h);
+    if (!new)
         return -ENOMEM;
-    h->item[h->n++] = *what;
+    *new = *what;
     return 0;
+}
+
+static void sort(struct mr_state_have *h)
+{
+    if (h->n)
+        qsort(h->item, h->n, sizeof(*h->item), by_save);
 }
 
 const struct mr_state_had *mr_state_have_find(const struct mr_state_have *h, uint64_t step, const char *id)
@@ -131,6 +150,7 @@ static int look(const struct mr_save_place *final, const struct mr_checkpoint_pl
         if (!rc && final->at.lead)
             rc = look_in(&l, MR_STATE_ALL_SHARES);
     }
+    sort(h);
     return rc;
 }
 
@@ -138,19 +158,17 @@ static int look(const struct mr_save_place *final, const struct mr_checkpoint_pl
 
 static int say(const struct mr_save_place *final, const char *dir, const struct mr_state_have *h, struct mr_error *err)
 {
-    size_t cap = h->n * 192 + 1, len = 0;
-    char *text = malloc(cap);
-    if (!text)
-        return mr_error_set(err, -ENOMEM, "cannot list checkpoints");
-    text[0] = '\0';
-    for (size_t i = 0; i < h->n; i++)
-        len +=
-            (size_t)snprintf(text + len, cap - len, "%" PRIu64 " %u %u %" PRIu64 " %" PRIu64 " %s\n", h->item[i].step,
-                             h->item[i].share, h->item[i].world, h->item[i].time_ns, h->item[i].bytes, h->item[i].id);
-    int rc = mr_store_mkdirs(final->at.store, dir, err);
+    struct mr_strbuf text = {0};
+    mr_strbuf_puts(&text, "");
+    for (const struct mr_state_had *x = h->item; x < h->item + h->n; x++)
+        mr_strbuf_printf(&text, "%" PRIu64 " %u %u %" PRIu64 " %" PRIu64 " %s\n", x->step, x->share, x->world,
+                         x->time_ns, x->bytes, x->id);
+    int rc = text.failed ? mr_error_set(err, -ENOMEM, "cannot list checkpoints")
+                         : mr_store_mkdirs(final->at.store, dir, err);
     if (!rc)
-        rc = mr_store_write_file(final->at.store, mr_path("%s/rank-%05u", dir, final->rank).text, text, len, err);
-    free(text);
+        rc = mr_store_write_file(final->at.store, mr_path("%s/rank-%05u", dir, final->rank).text, text.text, text.len,
+                                 err);
+    mr_strbuf_done(&text);
     return rc;
 }
 
@@ -160,13 +178,10 @@ static int take_lines(struct mr_state_have *all, char *text)
     char *save = NULL;
     int rc = 0;
     for (char *line = strtok_r(text, "\n", &save); line && !rc; line = strtok_r(NULL, "\n", &save)) {
-        struct mr_state_had what = {.step = strtoull(line, &line, 10)};
-        what.share = (uint32_t)strtoul(line, &line, 10);
-        what.world = (uint32_t)strtoul(line, &line, 10);
-        what.time_ns = strtoull(line, &line, 10);
-        what.bytes = strtoull(line, &line, 10);
-        snprintf(what.id, sizeof what.id, "%s", *line ? line + 1 : "");
-        rc = add(all, &what);
+        struct mr_state_had x = {0};
+        if (sscanf(line, "%" SCNu64 " %u %u %" SCNu64 " %" SCNu64 " %63[^\n]", &x.step, &x.share, &x.world, &x.time_ns,
+                   &x.bytes, x.id) == 6)
+            rc = add(all, &x);
     }
     return rc;
 }
@@ -175,8 +190,7 @@ static int take_lines(struct mr_state_have *all, char *text)
 static void keep_whole(struct mr_state_have *h)
 {
     size_t n = 0;
-    if (h->n)
-        qsort(h->item, h->n, sizeof(*h->item), by_save);
+    sort(h);
     for (size_t i = 0, end; i < h->n; i = end) {
         struct mr_state_had whole = h->item[i];
         uint32_t shares = 0, last = 0;
@@ -194,49 +208,45 @@ static void keep_whole(struct mr_state_have *h)
     h->n = n;
 }
 
-static int hear(const struct mr_save_place *final, const char *dir, uint32_t rank, uint64_t until_ns,
+static int hear(const struct mr_save_place *final, const char *dir, uint32_t rank, struct mr_save_wait *w,
                 struct mr_state_have *h, struct mr_error *err)
 {
     struct mr_path path = mr_path("%s/rank-%05u", dir, rank);
     void *text;
     size_t len;
-    for (;;) {
-        int rc = mr_store_read_file(final->at.store, path.text, TEXT_MAX, &text, &len, err);
-        if (!rc) {
-            rc = take_lines(h, text) ? mr_error_set(err, -ENOMEM, "cannot list checkpoints") : 0;
-            free(text);
+    int rc;
+    while ((rc = mr_store_read_file(final->at.store, path.text, TEXT_MAX, &text, &len, err)) == -ENOENT)
+        if ((rc = mr_save_wait(final, w, rank, "list its checkpoints", err)))
             return rc;
-        }
-        if (rc != -ENOENT)
-            return rc;
-        if (mr_save_stopped(final))
-            return mr_error_plain(err, MR_E_INTERRUPTED, "stopped before the list of rank %u was there", rank);
-        if (mr_now_ns() > until_ns)
-            return mr_error_plain(err, MR_E_TIMEOUT, "the list of rank %u did not come in time", rank);
-        mr_clock_sleep_until(mr_clock_real(), mr_now_ns() + PAUSE_NS, final->stop);
-    }
+    if (rc)
+        return rc;
+    rc = take_lines(h, text) ? mr_error_set(err, -ENOMEM, "cannot list checkpoints") : 0;
+    free(text);
+    return rc;
 }
 
 int mr_state_have_common(const struct mr_save_place *final, const struct mr_checkpoint_place *const *tier, size_t tiers,
-                         const char *job, const char *what, struct mr_state_have *mine, struct mr_state_have *common,
+                         const char *what, struct mr_state_have *mine, struct mr_state_have *common,
                          struct mr_error *err)
 {
     struct mr_state_have own = {0}, all = {0};
-    struct mr_path dir = mr_path("%s/" PREFIX "%s-%s", final->at.folder, what, job);
-    uint64_t until = mr_now_ns() + final->timeout_ns;
+    struct mr_path dir = mr_path("%s/" PREFIX "%s-%s", final->at.folder, what, final->job);
+    struct mr_save_wait w = mr_save_wait_for(final, 0);
     bool alone = final->world == 1 || !final->at.shared;
-    int rc = look(final, tier, tiers, &own) ? mr_error_set(err, -ENOMEM, "cannot list checkpoints") : 0;
-    if (!rc && !alone)
-        rc = say(final, dir.text, &own, err);
-    for (uint32_t r = 0; r < final->world && !rc && !alone; r++)
-        rc = hear(final, dir.text, r, until, &all, err);
+    int rc = look(final, tier, tiers, &own);
     for (size_t i = 0; i < own.n && !rc && alone; i++) {
-        rc = add(&all, &own.item[i]) ? mr_error_set(err, -ENOMEM, "cannot list checkpoints") : 0;
-        if (!final->at.shared)
-            all.item[all.n - 1].world = 1; /* each rank's is whole by itself */
+        struct mr_state_had h = own.item[i];
+        h.tier = 0;
+        h.world = final->at.shared ? h.world : 1; /* else each rank's is whole by itself */
+        rc = add(&all, &h);
     }
     if (rc)
-        all.n = 0;
+        mr_error_set(err, rc, "cannot list checkpoints");
+    else if (!alone)
+        rc = say(final, dir.text, &own, err);
+    for (uint32_t r = 0; r < final->world && !rc && !alone; r++)
+        rc = hear(final, dir.text, r, &w, &all, err);
+    all.n = rc ? 0 : all.n;
     keep_whole(&all);
     *common = all;
     if (mine)
@@ -246,24 +256,18 @@ int mr_state_have_common(const struct mr_save_place *final, const struct mr_chec
     return rc;
 }
 
-struct forgetting {
-    const struct mr_save_place *final;
-    const char *job;
-};
-
 static int forget_one(void *user, const char *name, bool is_dir, struct mr_error *err)
 {
-    const struct forgetting *f = user;
+    const struct mr_save_place *final = user;
     (void)err;
-    if (is_dir && strncmp(name, PREFIX, strlen(PREFIX)) == 0 && !strstr(name, f->job))
-        mr_checkpoint_dir_remove(f->final->at.store, mr_path("%s/%s", f->final->at.folder, name).text, NULL);
+    if (is_dir && strncmp(name, PREFIX, strlen(PREFIX)) == 0 && !strstr(name, final->job))
+        mr_checkpoint_dir_remove(final->at.store, mr_path("%s/%s", final->at.folder, name).text, NULL);
     return 0;
 }
 
-void mr_state_have_forget(const struct mr_save_place *final, const char *job)
+void mr_state_have_forget(const struct mr_save_place *final)
 {
-    struct forgetting f = {final, job};
-    final->at.store->ops->list(final->at.store, final->at.folder, forget_one, &f, NULL);
+    final->at.store->ops->list(final->at.store, final->at.folder, forget_one, (void *)(uintptr_t) final, NULL);
 }
 
 /* ---- which one a restart loads, and from where: mr_state_nearest in <millrace/state.h> ---- */
@@ -274,7 +278,6 @@ struct near {
     const struct mr_checkpoint_place *at[MR_SAVER_TIERS];
     size_t n;
     atomic_bool stop;
-    char job[32];
 };
 
 static void close_all(struct near *r)
@@ -286,25 +289,14 @@ static void close_all(struct near *r)
 
 static int open_all(const struct mr_saver_params *p, struct near *r, struct mr_error *err)
 {
-    if (p->tiers > MR_SAVER_TIERS || !p->folder || p->world < 1 || p->rank >= p->world)
-        return mr_error_plain(err, MR_E_USAGE, "a folder, a rank of the job's and at most %d tiers", MR_SAVER_TIERS);
-    if (p->world > 1 && (!p->job || !*p->job))
-        return mr_error_plain(err, MR_E_USAGE, "%u ranks need a common `job`: a text that no other job has", p->world);
-    r->final = (struct mr_save_place){.rank = p->rank, .world = p->world, .stop = &r->stop};
-    r->final.timeout_ns = (uint64_t)(p->commit_timeout_s ? p->commit_timeout_s : TIMEOUT_DEFAULT_S) * MR_NS_PER_S;
-    const char *job = p->job ? p->job : "";
-    snprintf(r->job, sizeof r->job, "%016" PRIx64, XXH3_64bits(job, strlen(job)));
-    int rc = mr_checkpoint_place_open(p->folder, p->store, p->rank, NULL, &r->final.at, err);
+    int rc = mr_save_place_open(p, &r->final, err);
+    r->final.stop = &r->stop;
     for (size_t i = 0; i < p->tiers && !rc; i++) {
-        struct mr_path folder = mr_state_tier_folder(p->tier[i].folder, p->rank);
         struct mr_checkpoint_place *at = &r->tier[r->n];
         r->at[r->n++] = at;
-        rc = mr_checkpoint_place_open(folder.text, p->tier[i].store, p->rank, NULL, at, err);
-        at->base = p->tier[i].folder;
-        if (!rc && mr_store_confine(at->store, p->tier[i].folder, true))
-            rc = mr_error_set(err, -ENOMEM, "cannot look at a tier");
+        rc = mr_state_tier_open(&p->tier[i], p->rank, NULL, at, err);
         if (!rc && at->shared)
-            rc = mr_checkpoint_claim(p->tier[i].folder, p->folder, true, err);
+            rc = mr_checkpoint_claim(at->base, p->folder, true, err);
     }
     return rc;
 }
@@ -365,7 +357,7 @@ int mr_state_nearest(const struct mr_saver_params *params, uint64_t *step, size_
     memcpy(&p, params, MR_MIN(params->size, sizeof p));
     int rc = open_all(&p, &r, err);
     if (!rc)
-        rc = mr_state_have_common(&r.final, r.at, r.n, r.job, "load", NULL, &common, err);
+        rc = mr_state_have_common(&r.final, r.at, r.n, "load", NULL, &common, err);
     if (!rc)
         rc = choose(&r, &common, step, place, err);
     mr_state_have_done(&common);

@@ -14,11 +14,11 @@ struct mr_state_had {
     uint64_t step, bytes, time_ns; /* time: of the newest list */
     char id[64];                   /* of the save */
     uint32_t share, world;         /* of the job that saved it */
-    size_t tier;
+    size_t tier;                   /* of a share */
 };
 
 struct mr_state_have {
-    struct mr_state_had *item; /* by step, save and share */
+    struct mr_state_had *item;
     size_t n, cap;
 };
 
@@ -27,13 +27,16 @@ struct mr_state_have {
 
 /* TIER/rank-R, or TIER. */
 struct mr_path mr_state_tier_folder(const char *tier, uint32_t share);
-/* Waits for all ranks, as long as a save may. *mine: the shares of this rank, or NULL. */
+/* The folder of that rank in a tier. */
+int mr_state_tier_open(const struct mr_saver_tier *of, uint32_t rank, struct mr_events *events,
+                       struct mr_checkpoint_place *out, struct mr_error *err);
+/* Waits for all ranks, as long as a save may. *mine: the shares of this rank, or NULL; by tier, step, save and share. */
 int mr_state_have_common(const struct mr_save_place *final, const struct mr_checkpoint_place *const *tier, size_t tiers,
-                         const char *job, const char *what, struct mr_state_have *mine, struct mr_state_have *common,
+                         const char *what, struct mr_state_have *mine, struct mr_state_have *common,
                          struct mr_error *err);
 const struct mr_state_had *mr_state_have_find(const struct mr_state_have *h, uint64_t step, const char *id);
 void mr_state_have_done(struct mr_state_have *h);
 /* Leader, when a job begins: what earlier jobs said. */
-void mr_state_have_forget(const struct mr_save_place *final, const char *job);
+void mr_state_have_forget(const struct mr_save_place *final);
 
 #endif

@@ -6,23 +6,17 @@
 
 #include "base/clock.h"
 #include "base/common.h"
-#include "base/vec.h"
 #include "base/workers.h"
 #include "checkpoint/state_cuda.h"
 #include "checkpoint/state_image.h"
+#include "checkpoint/state_pace.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-struct slot {
-    uint8_t *base;
-    bool pinned;
-};
 
 /* Slots of rings that are gone: as many as the largest one had. */
 static struct {
@@ -63,43 +57,24 @@ static uint8_t *take_spare(void)
     return slot;
 }
 
-struct mr_state_ring {
-    MR_VEC(struct slot) slot;
-    pthread_mutex_t lock;
-    pthread_cond_t given;   /* a slot is free */
-    MR_VEC(uint8_t *) free; /* stack; room for all slots; under the lock */
-};
-
-int mr_state_ring_create(struct mr_state_ring **out, struct mr_error *err)
+void mr_state_ring_init(struct mr_state_ring *r)
 {
-    struct mr_state_ring *r = calloc(1, sizeof(*r));
-    if (!r)
-        return mr_error_set(err, -ENOMEM, "cannot make a ring");
+    *r = (struct mr_state_ring){0};
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->given, NULL);
-    *out = r;
-    return 0;
 }
 
-void mr_state_ring_free(struct mr_state_ring *r)
+void mr_state_ring_done(struct mr_state_ring *r)
 {
-    if (!r)
-        return;
     for (size_t i = 0; i < r->slot.n; i++) {
-        if (r->slot.item[i].pinned)
-            mr_cuda_unpin(r->slot.item[i].base);
-        give_up(r->slot.item[i].base, r->slot.n);
+        if (i < r->pinned)
+            mr_cuda_unpin(r->slot.item[i]);
+        give_up(r->slot.item[i], r->slot.n);
     }
     pthread_cond_destroy(&r->given);
     pthread_mutex_destroy(&r->lock);
     free(r->slot.item);
     free(r->free.item);
-    free(r);
-}
-
-size_t mr_state_ring_slots(const struct mr_state_ring *r)
-{
-    return r->slot.n;
 }
 
 static int touch_slot(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *err)
@@ -128,7 +103,7 @@ static uint8_t *map_slots(size_t slots, unsigned threads)
 static void add_slot(struct mr_state_ring *r, uint8_t *base)
 {
     pthread_mutex_lock(&r->lock);
-    r->slot.item[r->slot.n++] = (struct slot){.base = base};
+    r->slot.item[r->slot.n++] = base;
     r->free.item[r->free.n++] = base;
     pthread_cond_signal(&r->given);
     pthread_mutex_unlock(&r->lock);
@@ -153,29 +128,25 @@ int mr_state_ring_grow(struct mr_state_ring *r, size_t slots, unsigned threads, 
 
 void mr_state_ring_pin(struct mr_state_ring *r)
 {
-    for (size_t i = 0; i < r->slot.n; i++)
-        if (!r->slot.item[i].pinned)
-            r->slot.item[i].pinned = mr_cuda_pin(r->slot.item[i].base, MR_STATE_CHUNK) == 0;
+    while (r->pinned < r->slot.n && mr_cuda_pin(r->slot.item[r->pinned], MR_STATE_CHUNK) == 0)
+        r->pinned++;
 }
 
-uint8_t *mr_state_ring_try(struct mr_state_ring *r)
-{
-    pthread_mutex_lock(&r->lock);
-    uint8_t *slot = r->free.n ? r->free.item[--r->free.n] : NULL;
-    pthread_mutex_unlock(&r->lock);
-    return slot;
-}
-
-uint8_t *mr_state_ring_take(struct mr_state_ring *r, uint64_t *waited_ns)
+uint8_t *mr_state_ring_take(struct mr_state_ring *r, struct mr_pace *pace, uint64_t *waited_ns)
 {
     uint64_t start = mr_now_ns();
     pthread_mutex_lock(&r->lock);
     bool waits = !r->free.n;
+    if (waits)
+        mr_pace_hurry(pace, true);
     while (!r->free.n)
         pthread_cond_wait(&r->given, &r->lock);
     uint8_t *slot = r->free.item[--r->free.n];
     pthread_mutex_unlock(&r->lock);
-    *waited_ns += waits ? mr_now_ns() - start : 0;
+    if (waits) {
+        mr_pace_hurry(pace, false);
+        *waited_ns += mr_now_ns() - start;
+    }
     return slot;
 }
 

@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #define OPEN_AT_ONCE 64 /* files of a rank: more are opened as they are written */
@@ -28,6 +29,31 @@
 #define POLL_LAST_NS (50 * 1000 * 1000ull)
 #define FAIL_MAX 4096
 #define PATIENCE_LEAST 20 /* of the timeout: for a rank that is back */
+#define TIMEOUT_DEFAULT_S 600
+
+int mr_save_place_open(const struct mr_saver_params *p, struct mr_save_place *out, struct mr_error *err)
+{
+    if (!p->folder || !*p->folder || strlen(p->folder) > MR_CHECKPOINT_FOLDER_MAX)
+        return mr_error_plain(err, MR_E_USAGE, "a saver needs a folder, of at most %d bytes", MR_CHECKPOINT_FOLDER_MAX);
+    if (p->world < 1 || p->rank >= p->world)
+        return mr_error_plain(err, MR_E_USAGE, "rank %u of %u ranks does not exist", p->rank, p->world);
+    if (p->world > 1 && (!p->job || !*p->job))
+        return mr_error_plain(err, MR_E_USAGE, "%u ranks need a common `job`: a text that no other job has", p->world);
+    if (p->tiers > MR_SAVER_TIERS)
+        return mr_error_plain(err, MR_E_USAGE, "%zu tiers, at most %d are possible", p->tiers, MR_SAVER_TIERS);
+    uint64_t id = p->job ? XXH3_64bits(p->job, strlen(p->job)) : mr_wall_ns() ^ ((uint64_t)getpid() << 40);
+    *out = (struct mr_save_place){
+        .rank = p->rank,
+        .world = p->world,
+        .direct = p->direct,
+        .timeout_ns = (uint64_t)(p->commit_timeout_s ? p->commit_timeout_s : TIMEOUT_DEFAULT_S) * MR_NS_PER_S,
+        .events = p->events};
+    snprintf(out->job, sizeof out->job, "%016" PRIx64, id);
+    int rc = mr_checkpoint_place_open(p->folder, p->store, p->rank, p->events, &out->at, err);
+    out->at.fsync = p->fsync;
+    out->at.keep_last = p->keep_last;
+    return rc;
+}
 
 void mr_save_file_name(uint32_t rank, const char *ending, char out[64])
 {
@@ -383,7 +409,7 @@ int mr_save_write(struct mr_save *s, struct mr_save_file *f, const struct mr_pac
                   const void *buf, size_t n, struct mr_error *err)
 {
     struct mr_object *whole = NULL;
-    if (s->place->stopped && s->place->stopped(s->place->user))
+    if (mr_save_stopped(s->place))
         return mr_error_plain(err, MR_E_INTERRUPTED, "interrupted in the checkpoint of step %" PRIu64, s->step);
     pthread_mutex_lock(&s->lock);
     int rc = f->opened ? 0 : open_file(s, f, err);

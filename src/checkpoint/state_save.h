@@ -16,6 +16,7 @@ struct mr_pace_way;
 /* What all saves of a saver have in common. */
 struct mr_save_place {
     struct mr_checkpoint_place at;
+    char job[32]; /* its name: the same on all ranks, unlike any other's */
     uint32_t rank, world;
     bool direct;
     bool latest; /* a file `latest` names the newest one */
@@ -26,6 +27,9 @@ struct mr_save_place {
     void *user;
     struct mr_events *events;
 };
+
+/* Checks the parameters and opens their folder; what it does not say (stop ... user) is the caller's to set. */
+int mr_save_place_open(const struct mr_saver_params *p, struct mr_save_place *out, struct mr_error *err);
 
 /* The first of several failures; the later ones follow from it. */
 struct mr_failure {

@@ -19,52 +19,34 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #define WRITERS_DEFAULT 4u /* while one computes a checksum, the others keep the device busy */
 #define COPIERS_MAX 64
 #define RING_MIN 2 /* slots: one is copied while one is written */
-#define TIMEOUT_DEFAULT_S 600
 
 /* ---- opening and closing ---- */
 
 /* One saver at a time clears and writes a folder. The lock goes with the process. */
 static int lock_folder(struct mr_saver *s, struct mr_error *err)
 {
-    if (!s->place.at.lead || !s->place.at.shared)
+    const struct mr_checkpoint_place *at = &s->place.at;
+    if (!at->lead || !at->shared)
         return 0;
-    int rc = mr_store_mkdirs(s->place.at.store, s->place.at.folder, err);
+    int rc = mr_store_mkdirs(at->store, at->folder, err);
     if (rc) /* with tiers a save succeeds all the same */
-        return s->has_tiers ? 0 : rc;
-    rc = mr_checkpoint_lock(s->place.at.folder, false, &s->lock_fd, err);
+        return s->p.tiers ? 0 : rc;
+    rc = mr_checkpoint_lock(at->folder, false, &s->lock_fd, err);
     if (rc)
         return rc;
     mr_save_forget_failures(&s->place);
     /* What a killed job left, before another rank takes it for this one's; the first save has its errors. */
-    mr_checkpoint_folder_repair(s->place.at.store, s->place.at.folder, NULL);
+    mr_checkpoint_folder_repair(at->store, at->folder, NULL);
     return 0;
-}
-
-static int check_params(const struct mr_saver_params *p, struct mr_error *err)
-{
-    if (!p->folder || !*p->folder || strlen(p->folder) > MR_CHECKPOINT_FOLDER_MAX)
-        return mr_error_plain(err, MR_E_USAGE, "a saver needs a folder, of at most %d bytes", MR_CHECKPOINT_FOLDER_MAX);
-    if (p->world < 1 || p->rank >= p->world)
-        return mr_error_plain(err, MR_E_USAGE, "rank %u of %u ranks does not exist", p->rank, p->world);
-    if (p->world > 1 && (!p->job || !*p->job))
-        return mr_error_plain(err, MR_E_USAGE, "%u ranks need a common `job`: a text that no other job has", p->world);
-    return 0;
-}
-
-static void name_job(struct mr_saver *s, const char *job)
-{
-    uint64_t id = job ? XXH3_64bits(job, strlen(job)) : mr_wall_ns() ^ ((uint64_t)getpid() << 40);
-    snprintf(s->job_id, sizeof s->job_id, "%016" PRIx64, id);
 }
 
 static int start_writers(struct mr_saver *s, struct mr_error *err)
 {
-    while (s->running < s->writers) {
+    while (s->running < s->p.write_threads) {
         int rc = pthread_create(&s->thread[s->running], NULL, mr_saver_writer, s);
         if (rc)
             return mr_error_set(err, -rc, "cannot start a thread");
@@ -85,7 +67,7 @@ static void free_saver(struct mr_saver *s)
         pthread_join(s->thread[i], NULL);
     if (s->ending)
         pthread_join(s->ender, NULL);
-    mr_state_ring_free(s->ring);
+    mr_state_ring_done(&s->ring);
     mr_state_tiers_free(s->tiers);
     mr_pace_free(s->pace);
     mr_checkpoint_place_close(&s->place.at);
@@ -98,80 +80,57 @@ static void free_saver(struct mr_saver *s)
 }
 
 /* Before the writers: they ask the tiers. */
-static int open_tiers(struct mr_saver *s, const struct mr_saver_params *p, struct mr_error *err)
+static int open_tiers(struct mr_saver *s, struct mr_error *err)
 {
-    s->pace = mr_pace_create(p->tiers ? p->drain_bytes_per_s : 0, p->tiers > 0 && !s->hooks.emulated);
+    s->pace = mr_pace_create(s->p.tiers ? s->p.drain_bytes_per_s : 0, s->p.tiers > 0 && !s->hooks.emulated);
     if (!s->pace)
         return mr_error_set(err, -ENOMEM, "cannot make a saver");
-    if (!p->tiers)
+    if (!s->p.tiers)
         return 0;
     if (s->place.at.lead)
-        mr_state_have_forget(&s->place, s->job_id);
-    return mr_state_tiers_create(p, &s->place, s->job_id, s->pace, s->hooks.emulated, &s->tiers, err);
+        mr_state_have_forget(&s->place);
+    return mr_state_tiers_create(&s->p, &s->place, s->pace, s->hooks.emulated, &s->tiers, err);
 }
 
-/* Everything that is copied from the parameters. */
-static void take_params(struct mr_saver *s, const struct mr_saver_params *p, const struct mr_saver_hooks *hooks)
-{
-    s->lock_fd = -1;
-    s->last_step = MR_ALL_STEPS; /* none */
-    s->pid = getpid();
-    s->hooks = *hooks;
-    s->sync = p->sync;
-    s->has_tiers = p->tiers > 0;
-    s->burst_capacity = hooks->emulated && p->tiers ? p->tier[0].capacity : 0;
-    s->ring_bytes = p->ring_bytes;
-    s->bytes_per_s = p->bytes_per_s;
-    s->copiers = MR_MIN(p->copy_threads ? p->copy_threads : mr_cpus_available(), COPIERS_MAX);
-    s->writers = MR_MIN(p->write_threads ? p->write_threads : WRITERS_DEFAULT, MR_SAVER_WRITERS_MAX);
-    s->chunk_bytes = hooks->chunk_bytes ? hooks->chunk_bytes : MR_STATE_CHUNK;
-    s->place = (struct mr_save_place){
-        .at = s->place.at,
-        .rank = p->rank,
-        .world = p->world,
-        .direct = p->direct,
-        .latest = !hooks->emulated,
-        .timeout_ns = (uint64_t)(p->commit_timeout_s ? p->commit_timeout_s : TIMEOUT_DEFAULT_S) * MR_NS_PER_S,
-        .stop = &s->stop,
-        .stopped = hooks->stopped,
-        .agree = p->sync ? hooks->agree : NULL,
-        .user = hooks->user,
-        .events = p->events};
-    s->place.at.fsync = p->fsync;
-    s->place.at.keep_last = p->keep_last;
-}
-
-static int start(struct mr_saver *s, const struct mr_saver_params *p, struct mr_error *err)
+static int start(struct mr_saver *s, struct mr_error *err)
 {
     const char *what = "write the chunks of a state in any order";
-    int rc = s->sync ? 0 : mr_store_require(s->place.at.store, MR_STORE_CAP_OFFSET_WRITE, what, err);
+    int rc = mr_save_place_open(&s->p, &s->place, err);
+    s->place.latest = !s->hooks.emulated;
+    s->place.stop = &s->stop;
+    s->place.stopped = s->hooks.stopped;
+    s->place.agree = s->p.sync ? s->hooks.agree : NULL;
+    s->place.user = s->hooks.user;
+    if (!rc && !s->p.sync)
+        rc = mr_store_require(s->place.at.store, MR_STORE_CAP_OFFSET_WRITE, what, err);
     if (!rc)
         rc = lock_folder(s, err);
-    if (!rc && !s->sync)
-        rc = mr_state_ring_create(&s->ring, err);
     if (!rc)
-        rc = open_tiers(s, p, err);
-    return rc || s->sync ? rc : start_writers(s, err);
+        rc = open_tiers(s, err);
+    return rc || s->p.sync ? rc : start_writers(s, err);
 }
 
 int mr_saver_open_with(const struct mr_saver_params *params, const struct mr_saver_hooks *hooks, struct mr_saver **out,
                        struct mr_error *err)
 {
-    struct mr_saver_params given = {0}, *p = &given;
-    memcpy(p, params, MR_MIN(params->size, sizeof given)); /* of a program that knows fewer of them */
-    int rc = check_params(p, err);
-    if (rc)
-        return rc;
     struct mr_saver *s = calloc(1, sizeof(*s));
     if (!s)
         return mr_error_set(err, -ENOMEM, "cannot make a saver");
+    struct mr_saver_params *p = &s->p;
+    memcpy(p, params, MR_MIN(params->size, sizeof *p)); /* of a program that knows fewer of them */
+    p->copy_threads = MR_MIN(p->copy_threads ? p->copy_threads : mr_cpus_available(), COPIERS_MAX);
+    p->write_threads = MR_MIN(p->write_threads ? p->write_threads : WRITERS_DEFAULT, MR_SAVER_WRITERS_MAX);
     pthread_mutex_init(&s->lock, NULL);
     mr_cond_init(&s->changed);
-    name_job(s, p->job);
-    rc = mr_checkpoint_place_open(p->folder, p->store, p->rank, p->events, &s->place.at, err);
-    take_params(s, p, hooks);
-    if (!rc)
-        rc = start(s, p, err);
+    mr_state_ring_init(&s->ring);
+    s->lock_fd = -1;
+    s->last_step = MR_ALL_STEPS; /* none */
+    s->pid = getpid();
+    s->hooks = *hooks;
+    s->chunk_bytes = hooks->chunk_bytes ? hooks->chunk_bytes : MR_STATE_CHUNK;
+    int rc = start(s, err);
+    p->folder = p->store = p->job = NULL; /* the caller's */
+    p->tier = NULL;
     if (rc)
         free_saver(s);
     else
@@ -196,13 +155,13 @@ static uint64_t free_memory(void)
 
 static int size_ring(struct mr_saver *s, uint64_t bytes, struct mr_error *err)
 {
-    uint64_t want = s->ring_bytes;
-    if (s->sync)
+    uint64_t want = s->p.ring_bytes;
+    if (s->p.sync)
         return 0;
     if (!want) /* what is in the ring already is not free any more */
-        want = MR_MIN(bytes, free_memory() / 2 + mr_state_ring_slots(s->ring) * s->chunk_bytes);
+        want = MR_MIN(bytes, free_memory() / 2 + s->ring.slot.n * s->chunk_bytes);
     size_t slots = mr_save_chunks(want, s->chunk_bytes);
-    return mr_state_ring_grow(s->ring, MR_MAX(slots, (size_t)RING_MIN), s->copiers, err);
+    return mr_state_ring_grow(&s->ring, MR_MAX(slots, (size_t)RING_MIN), s->p.copy_threads, err);
 }
 
 int mr_saver_reserve(struct mr_saver *s, uint64_t bytes, struct mr_error *err)
@@ -272,7 +231,7 @@ static int make_job(struct mr_saver *s, uint64_t step, const struct mr_state *st
         j->save.loader = copy_text(state->loader, &failed);
         s->again = s->last_step == step ? s->again + 1 : 0;
         s->last_step = step;
-        snprintf(j->save.id, sizeof j->save.id, "%s-%" PRIu64 "-%u", s->job_id, step, s->again);
+        snprintf(j->save.id, sizeof j->save.id, "%s-%" PRIu64 "-%u", s->place.job, step, s->again);
     }
     if (!rc && (failed || !j->chunk))
         rc = mr_error_set(err, -ENOMEM, "cannot save step %" PRIu64, step);
@@ -290,28 +249,16 @@ struct copying {
     uint64_t room_ns[COPIERS_MAX];
 };
 
-/* Who waits for room waits for the writers. */
-static uint8_t *take_slot(struct mr_saver *s, uint64_t *waited_ns)
-{
-    uint8_t *slot = mr_state_ring_try(s->ring);
-    if (slot)
-        return slot;
-    mr_pace_hurry(s->pace, true);
-    slot = mr_state_ring_take(s->ring, waited_ns);
-    mr_pace_hurry(s->pace, false);
-    return slot;
-}
-
 static int copy_chunk(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *err)
 {
     struct copying *c = ctx->user;
     struct chunk *k = &c->j->chunk[index];
-    uint8_t *slot = take_slot(c->s, &c->room_ns[ctx->thread]);
+    uint8_t *slot = mr_state_ring_take(&c->s->ring, c->s->pace, &c->room_ns[ctx->thread]);
     *k = (struct chunk){.slot = slot, .index = (size_t)index};
     k->file = mr_save_chunk(&c->j->save, k->index, &k->at, &k->bytes);
     int rc = mr_state_image_fill(c->image, index * c->s->chunk_bytes, slot, k->bytes, err);
     if (rc) {
-        mr_state_ring_give(c->s->ring, slot); /* S3 */
+        mr_state_ring_give(&c->s->ring, slot); /* S3 */
         return rc;
     }
     pthread_mutex_lock(&c->s->lock);
@@ -323,32 +270,30 @@ static int copy_chunk(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error
     return 0;
 }
 
+/* `err` is not NULL. */
 static int copy_state(struct mr_saver *s, struct job *j, const struct mr_state_image *image, struct mr_save_result *r,
                       struct mr_error *err)
 {
     if (!s->tiers) /* else the drain's is the last leg */
         mr_pace_save(s->pace, image->bytes, mr_now_ns());
     struct copying c = {.s = s, .j = j, .image = image};
-    struct mr_error why;
     uint64_t start = mr_now_ns();
-    j->fits = mr_state_ring_slots(s->ring) >= j->save.chunks;
+    j->fits = s->ring.slot.n >= j->save.chunks;
     pthread_mutex_lock(&s->lock);
     append_job(s, j);
     pthread_mutex_unlock(&s->lock);
     uint64_t step = j->save.step; /* once it is copied, the job is the writers' */
-    int rc = mr_workers_run(s->copiers, j->save.chunks, 1, copy_chunk, &c, NULL, &why);
+    int rc = mr_workers_run(s->p.copy_threads, j->save.chunks, 1, copy_chunk, &c, NULL, err);
     pthread_mutex_lock(&s->lock);
     if (rc)
-        mr_failure_keep(&j->failure, rc, &why);
+        mr_failure_keep(&j->failure, rc, err);
     j->copied = true;
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
     r->copy_ns = mr_now_ns() - start;
-    for (unsigned i = 0; i < s->copiers; i++)
+    for (unsigned i = 0; i < s->p.copy_threads; i++)
         r->room_ns += c.room_ns[i];
     mr_checkpoint_emit(s->place.events, MR_SPAN_SNAPSHOT, step, start, start + r->copy_ns, image->bytes);
-    if (rc && err)
-        *err = why;
     return rc;
 }
 
@@ -371,12 +316,10 @@ static void wait_for_end(struct mr_saver *s, uint64_t step)
     mr_pace_hurry(s->pace, false);
 }
 
-/* A save that the caller was told about is not told again. */
-static void forget_failure(struct mr_saver *s)
+static void wait_for_all(struct mr_saver *s)
 {
     pthread_mutex_lock(&s->lock);
     wait_for_end(s, MR_ALL_STEPS);
-    s->untold.code = 0;
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -407,7 +350,7 @@ int mr_saver_fail(struct mr_saver *s, uint64_t step, const char *why, struct mr_
     if (rc)
         return rc;
     mr_error_plain(&reason, MR_E_USAGE, "%s", why);
-    if (s->sync) {
+    if (s->p.sync) {
         mr_save_end(&j->save, MR_E_USAGE, &reason);
         mr_saver_free_job(j);
         return 0;
@@ -433,8 +376,8 @@ static int describe(struct mr_saver *s, uint64_t step, const struct mr_state *st
     if (rc)
         return rc;
     rc = size_ring(s, image->bytes, err);
-    if (!rc && image->after && !s->sync)
-        mr_state_ring_pin(s->ring);
+    if (!rc && image->after && !s->p.sync)
+        mr_state_ring_pin(&s->ring);
     if (!rc)
         rc = make_job(s, step, state, image, j, err);
     if (rc)
@@ -442,16 +385,13 @@ static int describe(struct mr_saver *s, uint64_t step, const struct mr_state *st
     return rc;
 }
 
-/* The same; the other ranks learn of a state that cannot be saved. */
+/* The same; the other ranks learn of a state that cannot be saved. `err` is not NULL. */
 static int prepare(struct mr_saver *s, uint64_t step, const struct mr_state *state, struct mr_state_image *image,
                    struct job **j, struct mr_error *err)
 {
-    struct mr_error why;
-    int rc = describe(s, step, state, image, j, &why);
+    int rc = describe(s, step, state, image, j, err);
     if (rc && step <= MR_CHECKPOINT_STEP_MAX)
-        mr_saver_fail(s, step, why.message, NULL);
-    if (rc && err)
-        *err = why;
+        mr_saver_fail(s, step, err->message, NULL);
     return rc;
 }
 
@@ -460,8 +400,12 @@ static int copy_and_end(struct mr_saver *s, struct job *j, struct mr_state_image
                         struct mr_error *err)
 {
     int rc = copy_state(s, j, image, r, err);
-    if (rc)
-        forget_failure(s);
+    if (rc) { /* a save that the caller was told about is not told again */
+        pthread_mutex_lock(&s->lock);
+        wait_for_end(s, MR_ALL_STEPS);
+        s->untold.code = 0;
+        pthread_mutex_unlock(&s->lock);
+    }
     r->bytes = image->bytes - image->header_bytes;
     mr_state_image_done(image);
     return rc;
@@ -473,7 +417,9 @@ static int save_synchronously(struct mr_saver *s, uint64_t step, const struct mr
 {
     struct mr_state_image image = {0};
     struct job *j = NULL;
+    struct mr_error own;
     uint64_t start = mr_now_ns();
+    err = err ? err : &own;
     rc = rc ? rc : prepare(s, step, state, &image, &j, err);
     uint64_t bytes = j ? j->save.bytes - image.header_bytes : 0;
     rc = mr_saver_save_now(s, j ? &j->save : NULL, &image, rc, err);
@@ -505,11 +451,11 @@ static int start_copy(struct mr_saver *s, uint64_t step, const struct mr_state *
                       struct mr_error *err)
 {
     struct behind *b = &s->behind;
+    struct mr_error own;
     uint64_t start = mr_now_ns();
     int earlier = settle(s, err);
-    struct mr_error *mine = earlier ? NULL : err;
     *b = (struct behind){.s = s};
-    int rc = prepare(s, step, state, &b->image, &b->j, mine);
+    int rc = prepare(s, step, state, &b->image, &b->j, earlier || !err ? &own : err);
     if (rc) {
         *b = (struct behind){0};
         return earlier ? earlier : rc;
@@ -526,7 +472,7 @@ static int start_copy(struct mr_saver *s, uint64_t step, const struct mr_state *
 int mr_saver_save(struct mr_saver *s, uint64_t step, const struct mr_state *state, struct mr_save_result *out,
                   struct mr_error *err)
 {
-    if (s->sync)
+    if (s->p.sync)
         return save_synchronously(s, step, state, 0, out, err);
     int earlier = start_copy(s, step, state, false, err);
     int rc = s->behind.s ? mr_saver_fence(s, out, earlier ? NULL : err) : 0; /* else there is nothing to copy */
@@ -538,7 +484,7 @@ int mr_saver_save_or_fail(struct mr_saver *s, uint64_t step, const struct mr_sta
 {
     if (!rc)
         return mr_saver_save(s, step, state, out, err);
-    if (s->sync)
+    if (s->p.sync)
         return save_synchronously(s, step, state, rc, out, err);
     return mr_saver_fail(s, step, err ? err->message : "it could not describe its files", NULL), rc;
 }
@@ -547,7 +493,7 @@ int mr_saver_save_or_fail(struct mr_saver *s, uint64_t step, const struct mr_sta
 
 int mr_saver_begin(struct mr_saver *s, uint64_t step, const struct mr_state *state, struct mr_error *err)
 {
-    return s->sync ? mr_saver_save(s, step, state, NULL, err) : start_copy(s, step, state, true, err);
+    return s->p.sync ? mr_saver_save(s, step, state, NULL, err) : start_copy(s, step, state, true, err);
 }
 
 int mr_saver_fence(struct mr_saver *s, struct mr_save_result *out, struct mr_error *err)
@@ -571,15 +517,15 @@ int mr_saver_wait(struct mr_saver *s, uint64_t step, struct mr_error *err)
     int rc = take_error(s, err);
     pthread_mutex_unlock(&s->lock);
     int drained = s->tiers ? mr_state_tiers_wait(s->tiers, step, rc ? NULL : err) : 0;
+    if (s->tiers && !drained)
+        drained = mr_state_tiers_error(s->tiers, rc ? NULL : err);
     return rc ? rc : drained;
 }
 
 int mr_saver_settle(struct mr_saver *s, struct mr_error *err)
 {
-    pthread_mutex_lock(&s->lock);
-    wait_for_end(s, MR_ALL_STEPS);
-    pthread_mutex_unlock(&s->lock);
-    return s->tiers ? mr_state_tiers_idle(s->tiers, err) : 0;
+    wait_for_all(s);
+    return s->tiers ? mr_state_tiers_wait(s->tiers, MR_ALL_STEPS, err) : 0;
 }
 
 unsigned mr_saver_pending(struct mr_saver *s)
@@ -619,7 +565,7 @@ int mr_saver_end_within(struct mr_saver *s, uint64_t ns, struct mr_error *err)
     if (s->pid != getpid())
         return 0;
     pthread_mutex_lock(&s->lock);
-    s->bytes_per_s = 0;
+    s->p.bytes_per_s = 0;
     bool again = s->ending;
     if (!again) {
         s->end_ns = mr_now_ns() + ns;
@@ -659,9 +605,7 @@ void mr_saver_cut(struct mr_saver *s)
     if (!s || s->pid != getpid())
         return;
     mr_saver_fence(s, NULL, NULL);
-    pthread_mutex_lock(&s->lock);
-    wait_for_end(s, MR_ALL_STEPS);
-    pthread_mutex_unlock(&s->lock);
+    wait_for_all(s);
     free_saver(s);
 }
 

@@ -81,13 +81,10 @@ struct mr_saver {
     struct mr_save_place place;
     struct mr_state_tiers *tiers; /* before that place; NULL: none */
     struct mr_saver_hooks hooks;
-    bool sync; /* no ring and no writers: the caller and its helpers write from its memory */
+    struct mr_saver_params p; /* without its texts and tiers; sync: nothing is in the ring and there are no writers */
     struct mr_pace *pace;
-    struct mr_state_ring *ring;
-    bool has_tiers;
-    uint64_t ring_bytes, bytes_per_s, chunk_bytes, burst_capacity;
-    unsigned copiers, writers;
-    char job_id[32];
+    struct mr_state_ring ring;
+    uint64_t chunk_bytes;
     pid_t pid;
     int lock_fd;
     uint64_t last_step; /* and how often it was saved in a row: parts of a save's id, the same on all ranks */

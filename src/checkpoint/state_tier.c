@@ -7,7 +7,8 @@
 #include "base/log.h"
 #include "base/vec.h"
 #include "checkpoint/checkpoint_guard.h"
-#include "checkpoint/state_drain.h"
+#include "checkpoint/checkpoint_read.h"
+#include "checkpoint/state_image.h"
 #include "checkpoint/state_pace.h"
 
 #include <assert.h>
@@ -20,6 +21,7 @@
 #include <unistd.h>
 
 #define LOOK_NS (20 * MR_NS_PER_MS) /* how often a wait looks whether the job stops */
+#define DRAIN_THREADS 2
 
 enum stage { WAITING, DRAINING, FAILED, DRAINED };
 
@@ -35,8 +37,6 @@ struct held {
 
 struct tier {
     struct mr_save_place place;
-    char base[MR_CHECKPOINT_PATH]; /* the folder of all ranks */
-    bool is_shared;                /* a folder of the operating system, not of this process */
     int lock_fd;
     uint64_t capacity; /* 0: no limit but the file system's */
     unsigned keep_last;
@@ -51,7 +51,6 @@ struct mr_state_tiers {
     size_t n;
     bool buffer;
     struct mr_state_have left; /* shares of earlier jobs, of this rank; by the drain's thread, once */
-    char job[64];
     bool rank_is_late; /* of the drain's thread: the last drain to the final folder waited for another rank in vain */
     atomic_bool cut;
     pthread_t thread;
@@ -59,7 +58,7 @@ struct mr_state_tiers {
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool quit, recovering;
+    bool recovering;
     bool over; /* nothing is drained any more */
     uint64_t ages;
     unsigned recovered;
@@ -149,6 +148,11 @@ static struct held *oldest_drained(struct tier *t, unsigned spare)
     return n > spare ? oldest : NULL;
 }
 
+static bool is_share_of(const struct mr_state_had *x, size_t tier, uint64_t step, const char *id)
+{
+    return x->tier == tier && x->step == step && strcmp(x->id, id) == 0;
+}
+
 /* The folders of this rank's shares, one after the other; *at begins with 0. */
 static bool next_share(const struct mr_state_tiers *t, const struct tier *from, const struct held *h, size_t *at,
                        struct mr_path *folder)
@@ -159,8 +163,8 @@ static bool next_share(const struct mr_state_tiers *t, const struct tier *from, 
     }
     for (; *at < t->left.n; ++*at) {
         const struct mr_state_had *x = &t->left.item[*at];
-        if (x->tier == (size_t)(from - t->tier) && x->step == h->step && strcmp(x->id, h->id) == 0) {
-            *folder = mr_state_tier_folder(from->base, x->share);
+        if (is_share_of(x, (size_t)(from - t->tier), h->step, h->id)) {
+            *folder = mr_state_tier_folder(from->place.at.base, x->share);
             ++*at;
             return true;
         }
@@ -233,15 +237,15 @@ static int settle_all(struct mr_state_tiers *t, uint64_t step, struct mr_error *
 {
     while (any_waiting(t, step) && !is_stopped(t))
         wait_in_a_hurry(t);
-    return is_stopped(t) && count_waiting(t, MR_ALL_STEPS, false)
+    return is_stopped(t) && (t->recovering || count_waiting(t, MR_ALL_STEPS, false))
                ? mr_error_plain(err, MR_E_INTERRUPTED, "interrupted while the burst buffer drained")
                : 0;
 }
 
-int mr_state_tiers_idle(struct mr_state_tiers *t, struct mr_error *err)
+int mr_state_tiers_wait(struct mr_state_tiers *t, uint64_t step, struct mr_error *err)
 {
     pthread_mutex_lock(&t->lock);
-    int rc = settle_all(t, MR_ALL_STEPS, err);
+    int rc = settle_all(t, step, err);
     pthread_mutex_unlock(&t->lock);
     return rc;
 }
@@ -256,9 +260,7 @@ int mr_state_tiers_room(struct mr_state_tiers *t, uint64_t step, uint64_t bytes,
     struct tier *first = &t->tier[0];
     bool room = false;
     pthread_mutex_lock(&t->lock);
-    int rc = settle_all(t, step, err); /* T4 */
-    while (t->recovering && !rc)
-        wait_in_a_hurry(t);
+    int rc = settle_all(t, step, err);       /* T4 */
     for (size_t i = 0; i < t->n && !rc; i++) /* what is left of an earlier save of this step failed to drain */
         forget(&t->tier[i], step);
     while (!rc && !(room = make_room(t, first, bytes)) && any_waiting(t, MR_ALL_STEPS)) {
@@ -271,7 +273,7 @@ int mr_state_tiers_room(struct mr_state_tiers *t, uint64_t step, uint64_t bytes,
         rc = mr_error_plain(err, MR_E_LIMIT,
                             "the %s '%s' has room for %" PRIu64 " bytes, the checkpoint has %" PRIu64 " (%" PRIu64
                             " bytes of others are in it)",
-                            t->buffer ? "burst buffer" : "tier", first->base, space_left(first), bytes,
+                            t->buffer ? "burst buffer" : "tier", first->place.at.base, space_left(first), bytes,
                             bytes_held(first));
     pthread_mutex_unlock(&t->lock);
     return rc;
@@ -280,35 +282,167 @@ int mr_state_tiers_room(struct mr_state_tiers *t, uint64_t step, uint64_t bytes,
 void mr_state_tiers_drop(struct mr_state_tiers *t, uint64_t step)
 {
     const struct mr_checkpoint_place *at = &t->tier[0].place.at;
-    struct mr_path dir = mr_checkpoint_dir_path(at->folder, step, MR_CHECKPOINT_COMPLETE);
-    struct mr_store_stat st;
-    if (at->store->ops->stat(at->store, dir.text, &st, NULL) == 0)
-        mr_checkpoint_retire(at->store, at->folder, step, NULL);
+    mr_checkpoint_retire(at->store, at->folder, step, NULL); /* if it is there */
     pthread_mutex_lock(&t->lock);
     forget(&t->tier[0], step);
     pthread_mutex_unlock(&t->lock);
 }
 
-/* ---- one drain ---- */
+/* ---- one drain: pieces are written as they are read; their checksums are compared before the copy gets its name (T3) */
+
+struct drain {
+    struct mr_state_tiers *t;
+    struct mr_save *save;
+    struct mr_checkpoint_reading read;
+};
+
+static int add_share(struct drain *d, const char *folder, struct mr_error *err)
+{
+    struct mr_path dir = mr_checkpoint_dir_path(folder, d->save->step, MR_CHECKPOINT_COMPLETE);
+    struct mr_checkpoint_list l;
+    int rc = mr_checkpoint_read_list(d->read.at, dir.text, &l, err);
+    if (rc)
+        return rc;
+    if (l.step != d->save->step)
+        rc = mr_error_plain(err, MR_E_CORRUPT, "the list in '%s' is of step %" PRIu64, dir.text, l.step);
+    if (!rc)
+        rc = mr_checkpoint_reading_add(&d->read, dir.text, &l, err);
+    d->save->world = l.world;
+    mr_checkpoint_list_done(&l);
+    return rc;
+}
+
+static int write_piece(void *user, const struct mr_checkpoint_unit *u, uint64_t at, const void *buf, size_t n,
+                       struct mr_error *err)
+{
+    struct drain *d = user;
+    const struct mr_save_place *to = d->save->place;
+    const struct mr_pace_way way = {.pace = d->t->pace,
+                                    .device = to->at.device,
+                                    .by_steps = true,
+                                    .flush = to->at.fsync && !to->direct,
+                                    .stop = &d->t->cut};
+    int rc = mr_save_write(d->save, &d->save->file[u->file], &way, at, buf, n, err);
+    if (!rc)
+        mr_pace_tell(to->events, d->save->step, u->start_ns, n);
+    return rc;
+}
 
 static int drain_one(struct mr_state_tiers *t, const struct held *h, struct tier *from, const struct mr_save_place *to,
                      struct mr_save *s, struct mr_error *err)
 {
-    struct mr_state_drain d = {.from = &from->place, .to = to, .pace = t->pace, .cut = &t->cut, .save = s};
+    struct drain d = {.t = t, .save = s};
+    struct mr_checkpoint_reading *r = &d.read;
+    *r = (struct mr_checkpoint_reading){.at = &from->place.at,
+                                        .direct = from->place.direct,
+                                        .threads = DRAIN_THREADS,
+                                        .piece_bytes = MR_STATE_CHUNK,
+                                        .way = {.pace = t->pace, .device = from->place.at.device, .stop = &t->cut},
+                                        .stop = &t->cut,
+                                        .take = write_piece,
+                                        .user = &d};
     struct mr_path folder;
-    s->step = h->step;
-    s->world = h->world;
+    *s = (struct mr_save){.place = to, .step = h->step, .world = h->world, .drained = true};
     snprintf(s->id, sizeof s->id, "%s", h->id);
-    snprintf(s->by, sizeof s->by, "-%s", t->job);
+    snprintf(s->by, sizeof s->by, "-%s", to->job);
     if (t->rank_is_late)
         s->patience_ns = mr_save_patience(to, 0);
     int rc = 0;
     for (size_t at = 0; !rc && next_share(t, from, h, &at, &folder);)
-        rc = mr_state_drain_add(&d, folder.text, err);
-    rc = mr_state_drain_run(&d, rc, err);
+        rc = add_share(&d, folder.text, err);
+    if (mr_save_init(s, r->list.items, r->list.n, 0) && !rc)
+        rc = mr_error_set(err, -ENOMEM, "cannot drain");
+    if (!rc)
+        rc = mr_save_begin(s, err);
+    if (!rc)
+        rc = mr_checkpoint_reading_run(r, err);
+    rc = mr_save_end(s, rc, err);
+    mr_checkpoint_reading_done(r);
     if (to == &t->out && (!rc || rc == MR_E_TIMEOUT))
         t->rank_is_late = rc != 0;
     return rc;
+}
+
+/* ---- what an earlier job left ---- */
+
+/* The place has this save, or one of the step that was made later. */
+static bool is_in(const struct mr_save_place *at, const struct mr_state_had *h, bool or_newer)
+{
+    struct mr_path dir = mr_checkpoint_dir_path(at->at.folder, h->step, MR_CHECKPOINT_COMPLETE);
+    struct mr_path path = mr_path("%s/" MR_CHECKPOINT_LIST_NAME, dir.text);
+    struct mr_checkpoint_list l;
+    struct mr_store_stat st = {0};
+    if (mr_checkpoint_read_list(&at->at, dir.text, &l, NULL))
+        return false;
+    bool same = strcmp(*l.save ? l.save : "-", h->id) == 0 && (l.fsync || !at->at.fsync);
+    mr_checkpoint_list_done(&l);
+    if (same || !or_newer || at->at.store->ops->stat(at->at.store, path.text, &st, NULL) || st.mtime_ns <= h->time_ns)
+        return same;
+    mr_log(MR_LOG_WARN, "'%s' is newer than the copy of its step in the burst buffer, which is dropped", dir.text);
+    return true;
+}
+
+/* A checkpoint of an earlier job in a tier: drained if a later tier or the final folder has it, else waiting. Of those
+ * that are not whole, a burst buffer keeps nothing: their saves were not over. In tiers they stay until they make room. */
+static int recover_one(struct mr_state_tiers *t, size_t i, const struct mr_state_had *whole, const struct held *h)
+{
+    enum stage stage = DRAINED;
+    if (whole) {
+        bool later = is_in(t->final, whole, true);
+        for (size_t k = i + 1; k < t->n && !later; k++)
+            later = is_in(&t->tier[k].place, whole, false);
+        stage = later ? DRAINED : WAITING;
+    }
+    pthread_mutex_lock(&t->lock);
+    int rc = !whole && find(&t->tier[i], h->step) ? 0 : hold(&t->tier[i], h, stage);
+    t->recovered += !rc && whole && i == 0;
+    pthread_mutex_unlock(&t->lock);
+    return rc;
+}
+
+/* What has only a torn or a replaced copy in the tier is cleared before. */
+static int recover_all(struct mr_state_tiers *t, const struct mr_state_have *common)
+{
+    int rc = 0;
+    for (size_t k = 0, end; k < t->left.n && !rc; k = end) { /* several shares are held once */
+        const struct mr_state_had *x = &t->left.item[k], *whole = mr_state_have_find(common, x->step, x->id);
+        struct held h = {.step = x->step, .age = x->step, .queued_ns = mr_now_ns(), .world = x->world};
+        for (end = k; end < t->left.n && is_share_of(&t->left.item[end], x->tier, x->step, x->id); end++)
+            h.bytes += t->left.item[end].bytes;
+        snprintf(h.id, sizeof h.id, "%s", x->id);
+        if (whole && t->buffer && t->tier[x->tier].capacity)
+            h.bytes = whole->bytes;
+        if (x->share == t->final->rank && x->world == t->final->world)
+            h.world = 0; /* as if this job had saved it */
+        rc = recover_one(t, x->tier, whole, &h);
+    }
+    for (size_t k = 0; k < common->n && !rc; k++) { /* of which this rank has no share: it is there all the same */
+        const struct mr_state_had *c = &common->item[k];
+        struct held h = {.step = c->step, .age = c->step, .queued_ns = mr_now_ns(), .world = c->world};
+        snprintf(h.id, sizeof h.id, "%s", c->id);
+        if (!mr_state_have_find(&t->left, c->step, c->id))
+            rc = recover_one(t, 0, c, &h);
+    }
+    return rc;
+}
+
+static void recover(struct mr_state_tiers *t)
+{
+    struct mr_state_have common;
+    struct mr_error why;
+    const struct mr_checkpoint_place *place[MR_SAVER_TIERS];
+    for (size_t i = 0; i < t->n; i++)
+        place[i] = &t->tier[i].place.at;
+    if (mr_state_have_common(&t->out, place, t->n, "drain", &t->left, &common, &why))
+        mr_log(MR_LOG_WARN, "what an earlier job left in '%s' is not drained: %s", t->tier[0].place.at.base,
+               why.message);
+    if (recover_all(t, &common))
+        mr_log(MR_LOG_WARN, "what an earlier job left stays in '%s': no memory", t->tier[0].place.at.base);
+    mr_state_have_done(&common);
+    pthread_mutex_lock(&t->lock);
+    for (size_t i = 0; i < t->n && t->buffer; i++)
+        tidy(t, &t->tier[i]);
+    pthread_mutex_unlock(&t->lock);
 }
 
 /* ---- the thread ---- */
@@ -351,7 +485,7 @@ static void note_failure(struct mr_state_tiers *t, const struct held *h, size_t 
     err->hint[0] = '\0'; /* an inner one is about loading, or the folder */
     if (t->buffer)
         mr_error_hint(err, "the checkpoint stays in '%s'; the next run with this burst buffer drains it",
-                      t->tier[from].base);
+                      t->tier[from].place.at.base);
     else
         mr_error_hint(err, "it stays in '%s'; the next job drains it", t->tier[from].place.at.folder);
     if (t->buffer)
@@ -385,8 +519,6 @@ static void settle(struct mr_state_tiers *t, const struct held *h, size_t from, 
         *row = *r;
 }
 
-static void recover(struct mr_state_tiers *t);
-
 static void *drain_main(void *user)
 {
     struct mr_state_tiers *t = user;
@@ -395,7 +527,7 @@ static void *drain_main(void *user)
     t->recovering = false;
     pthread_cond_broadcast(&t->changed);
     int rc = 0;
-    while (!t->quit && rc != MR_E_INTERRUPTED) {
+    while (!atomic_load(&t->cut) && rc != MR_E_INTERRUPTED) {
         size_t from, to;
         struct held *h = next_drain(t, &from, &to);
         if (!h) {
@@ -405,7 +537,7 @@ static void *drain_main(void *user)
         assert(h->stage == WAITING); /* T3 */
         struct held job = *h;
         struct mr_error err;
-        struct mr_save s = {0};
+        struct mr_save s;
         struct mr_checkpoint_drained r = {.step = h->step, .queued_ns = h->queued_ns, .start_ns = mr_now_ns()};
         h->stage = DRAINING;
         pthread_mutex_unlock(&t->lock);
@@ -423,145 +555,48 @@ static void *drain_main(void *user)
     return NULL;
 }
 
-/* ---- what an earlier job left ---- */
-
-/* The place has this save, or one of the step that was made later. */
-static bool is_in(const struct mr_save_place *at, const struct mr_state_had *h, bool or_newer)
-{
-    struct mr_path dir = mr_checkpoint_dir_path(at->at.folder, h->step, MR_CHECKPOINT_COMPLETE);
-    struct mr_path path = mr_path("%s/" MR_CHECKPOINT_LIST_NAME, dir.text);
-    struct mr_checkpoint_list l;
-    struct mr_store_stat st = {0};
-    if (mr_checkpoint_read_list(&at->at, dir.text, &l, NULL))
-        return false;
-    bool same = strcmp(*l.save ? l.save : "-", h->id) == 0 && (l.fsync || !at->at.fsync);
-    mr_checkpoint_list_done(&l);
-    if (same || !or_newer || at->at.store->ops->stat(at->at.store, path.text, &st, NULL) || st.mtime_ns <= h->time_ns)
-        return same;
-    mr_log(MR_LOG_WARN, "'%s' is newer than the copy of its step in the burst buffer, which is dropped", dir.text);
-    return true;
-}
-
-/* A checkpoint of an earlier job in a tier: drained if a later tier or the final folder has it, else waiting. Of those
- * that are not whole, a burst buffer keeps nothing: their saves were not over. In tiers they stay until they make room. */
-static int recover_one(struct mr_state_tiers *t, size_t i, const struct mr_state_had *whole, const struct held *h)
-{
-    enum stage stage = DRAINED;
-    if (whole) {
-        bool later = is_in(t->final, whole, true);
-        for (size_t k = i + 1; k < t->n && !later; k++)
-            later = is_in(&t->tier[k].place, whole, false);
-        stage = later ? DRAINED : WAITING;
-    }
-    pthread_mutex_lock(&t->lock);
-    int rc = !whole && find(&t->tier[i], h->step) ? 0 : hold(&t->tier[i], h, stage);
-    t->recovered += !rc && whole && i == 0;
-    pthread_mutex_unlock(&t->lock);
-    return rc;
-}
-
-/* What has only a torn or a replaced copy in the tier is cleared before. */
-static void recover_tier(struct mr_state_tiers *t, size_t i, const struct mr_state_have *common)
-{
-    int rc = 0;
-    for (size_t k = 0; k < t->left.n && !rc; k++) {
-        const struct mr_state_had *x = &t->left.item[k], *whole = mr_state_have_find(common, x->step, x->id);
-        struct held h = {.step = x->step, .age = x->step, .queued_ns = mr_now_ns(), .world = x->world};
-        bool first = x->tier == i; /* several shares are held once */
-        for (size_t j = 0; j < t->left.n && first; j++) {
-            const struct mr_state_had *y = &t->left.item[j];
-            bool same = y->tier == i && y->step == x->step && strcmp(y->id, x->id) == 0;
-            first = !same || j >= k;
-            h.bytes += same ? y->bytes : 0;
-        }
-        if (!first)
-            continue;
-        snprintf(h.id, sizeof h.id, "%s", x->id);
-        if (whole && t->buffer && t->tier[i].capacity)
-            h.bytes = whole->bytes;
-        if (x->share == t->final->rank && x->world == t->final->world)
-            h.world = 0; /* as if this job had saved it */
-        rc = recover_one(t, i, whole, &h);
-    }
-    for (size_t k = 0; k < common->n && !rc && i == 0;
-         k++) { /* of which this rank has no share: it is there all the same */
-        const struct mr_state_had *c = &common->item[k];
-        struct held h = {.step = c->step, .age = c->step, .queued_ns = mr_now_ns(), .world = c->world};
-        if (mr_state_have_find(&t->left, c->step, c->id))
-            continue;
-        snprintf(h.id, sizeof h.id, "%s", c->id);
-        rc = recover_one(t, i, c, &h);
-    }
-    if (rc)
-        mr_log(MR_LOG_WARN, "what an earlier job left stays in '%s': no memory", t->tier[i].base);
-}
-
-static void recover(struct mr_state_tiers *t)
-{
-    struct mr_state_have common;
-    struct mr_error why;
-    const struct mr_checkpoint_place *place[MR_SAVER_TIERS];
-    for (size_t i = 0; i < t->n; i++)
-        place[i] = &t->tier[i].place.at;
-    if (mr_state_have_common(&t->out, place, t->n, t->job, "drain", &t->left, &common, &why))
-        mr_log(MR_LOG_WARN, "what an earlier job left in '%s' is not drained: %s", t->tier[0].base, why.message);
-    for (size_t i = 0; i < t->n; i++)
-        recover_tier(t, i, &common);
-    mr_state_have_done(&common);
-    pthread_mutex_lock(&t->lock);
-    for (size_t i = 0; i < t->n && t->buffer; i++)
-        tidy(t, &t->tier[i]);
-    pthread_mutex_unlock(&t->lock);
-}
-
 /* ---- lifecycle ---- */
 
 /* T7: of this user and this final folder, and one live job per rank's folder. */
 static int claim(struct tier *t, const struct mr_save_place *final, struct mr_error *err)
 {
-    int rc = mr_checkpoint_claim(t->base, final->at.folder, false, err);
+    int rc = mr_checkpoint_claim(t->place.at.base, final->at.folder, false, err);
     return rc ? rc : mr_checkpoint_lock(t->place.at.folder, true, &t->lock_fd, err);
 }
 
 static int open_tier(const struct mr_saver_params *p, const struct mr_save_place *final, const struct mr_saver_tier *of,
                      bool buffer, struct tier *out, struct mr_error *err)
 {
+    const char *what = buffer ? "burst buffer" : "tier";
     if (!of->folder || !*of->folder || strlen(of->folder) > MR_CHECKPOINT_FOLDER_MAX - 16)
         return mr_error_plain(err, MR_E_USAGE, "a tier needs a folder, of at most %d bytes",
                               MR_CHECKPOINT_FOLDER_MAX - 16);
-    struct mr_path folder = mr_state_tier_folder(of->folder, p->rank);
+    struct mr_checkpoint_place *at = &out->place.at;
     out->capacity = of->capacity;
     out->keep_last = of->keep_last || buffer ? of->keep_last : 1;
-    snprintf(out->base, sizeof out->base, "%s", of->folder);
-    int rc = mr_checkpoint_place_open(folder.text, of->store, p->rank, buffer ? p->events : NULL, &out->place.at, err);
-    if (rc)
-        return mr_error_context(err, "the %s", buffer ? "burst buffer" : "tier"), rc;
-    if (!(mr_store_caps(out->place.at.store) & MR_STORE_CAP_CONTENT))
-        return mr_error_plain(err, buffer ? MR_E_CONFIG : MR_E_USAGE, "the %s '%s' keeps nothing to drain",
-                              buffer ? "burst buffer" : "tier", of->folder);
-    struct mr_checkpoint_place at = out->place.at;
-    at.base = out->base;
-    out->is_shared = at.shared;
     out->place = *final;
-    out->place.at = at;
-    out->place.at.shared = false; /* this rank's alone */
-    out->place.at.lead = true;
-    out->place.at.fsync = p->fsync;
-    if (mr_store_confine(at.store, out->base, true)) /* C7 */
-        return mr_error_set(err, -ENOMEM, "cannot make a tier");
-    rc = mr_store_mkdirs(at.store, at.folder, err);
-    int claimed = out->is_shared ? claim(out, final, err) : 0;
+    *at = (struct mr_checkpoint_place){0};
+    int rc = mr_state_tier_open(of, p->rank, buffer ? p->events : NULL, at, err);
+    if (rc)
+        return mr_error_context(err, "the %s", what), rc;
+    if (!(mr_store_caps(at->store) & MR_STORE_CAP_CONTENT))
+        return mr_error_plain(err, buffer ? MR_E_CONFIG : MR_E_USAGE, "the %s '%s' keeps nothing to drain", what,
+                              of->folder);
+    bool is_folder = at->shared; /* of the operating system, not of this process */
+    at->shared = false;          /* this rank's alone */
+    at->lead = true;
+    at->fsync = p->fsync;
+    rc = mr_store_mkdirs(at->store, at->folder, err);
+    int claimed = is_folder ? claim(out, final, err) : 0;
     if (claimed)
         return claimed;
-    rc = rc ? rc : mr_checkpoint_folder_repair(at.store, at.folder, err);
+    rc = rc ? rc : mr_checkpoint_folder_repair(at->store, at->folder, err);
     return buffer ? 0 : rc; /* a save that finds it broken goes around it */
 }
 
-int mr_state_tiers_create(const struct mr_saver_params *p, const struct mr_save_place *final, const char *job,
-                          struct mr_pace *pace, bool buffer, struct mr_state_tiers **out, struct mr_error *err)
+int mr_state_tiers_create(const struct mr_saver_params *p, const struct mr_save_place *final, struct mr_pace *pace,
+                          bool buffer, struct mr_state_tiers **out, struct mr_error *err)
 {
-    if (p->tiers > MR_SAVER_TIERS)
-        return mr_error_plain(err, MR_E_USAGE, "%zu tiers, at most %d are possible", p->tiers, MR_SAVER_TIERS);
     struct mr_state_tiers *t = calloc(1, sizeof(*t));
     if (!t)
         return mr_error_set(err, -ENOMEM, "cannot make tiers");
@@ -574,7 +609,6 @@ int mr_state_tiers_create(const struct mr_saver_params *p, const struct mr_save_
     t->buffer = buffer;
     t->pace = pace;
     t->recovering = true;
-    snprintf(t->job, sizeof t->job, "%s", job);
     int rc = 0;
     for (size_t i = 0; i < p->tiers && !rc; i++) {
         t->tier[t->n++].lock_fd = -1;
@@ -597,7 +631,6 @@ void mr_state_tiers_cut(struct mr_state_tiers *t)
     atomic_store(&t->cut, true);
     mr_pace_hurry(t->pace, true);
     pthread_mutex_lock(&t->lock);
-    t->quit = true;
     pthread_cond_broadcast(&t->changed);
     pthread_mutex_unlock(&t->lock);
 }
@@ -659,14 +692,6 @@ int mr_state_tiers_failure(struct mr_state_tiers *t, struct mr_error *err)
     int rc = mr_failure_get(&t->first, err);
     pthread_mutex_unlock(&t->lock);
     return rc;
-}
-
-int mr_state_tiers_wait(struct mr_state_tiers *t, uint64_t step, struct mr_error *err)
-{
-    pthread_mutex_lock(&t->lock);
-    int rc = settle_all(t, step, err);
-    pthread_mutex_unlock(&t->lock);
-    return rc ? rc : mr_state_tiers_error(t, err);
 }
 
 unsigned mr_state_tiers_recovered(struct mr_state_tiers *t)

@@ -13,10 +13,10 @@
 struct mr_pace;
 struct mr_state_tiers;
 
-/* `final` and `pace` are borrowed. job: of the saver, the same on all ranks. buffer: a burst buffer, which keeps nothing
- * that is drained. What an earlier job left in the tiers is drained, by all ranks together. */
-int mr_state_tiers_create(const struct mr_saver_params *p, const struct mr_save_place *final, const char *job,
-                          struct mr_pace *pace, bool buffer, struct mr_state_tiers **out, struct mr_error *err);
+/* `final` and `pace` are borrowed. buffer: a burst buffer, which keeps nothing that is drained. What an earlier job left
+ * in the tiers is drained, by all ranks together. */
+int mr_state_tiers_create(const struct mr_saver_params *p, const struct mr_save_place *final, struct mr_pace *pace,
+                          bool buffer, struct mr_state_tiers **out, struct mr_error *err);
 /* Cuts a drain that is under way short: the next job finishes it. Accepts NULL. */
 void mr_state_tiers_free(struct mr_state_tiers *t);
 /* The time is over: what is not drained stays where it is. Nobody waits for it any more. */
@@ -24,18 +24,16 @@ void mr_state_tiers_cut(struct mr_state_tiers *t);
 /* Waits until the first tier has room for a save of so many bytes. MR_E_LIMIT: it never will; MR_E_INTERRUPTED. */
 int mr_state_tiers_room(struct mr_state_tiers *t, uint64_t step, uint64_t bytes, struct mr_error *err);
 const struct mr_save_place *mr_state_tiers_first(struct mr_state_tiers *t);
-/* Waits until nothing waits or drains; MR_E_INTERRUPTED. Drains that failed do not matter here. */
-int mr_state_tiers_idle(struct mr_state_tiers *t, struct mr_error *err);
+/* Waits until that step, or no step at all, waits or drains; MR_E_INTERRUPTED. Drains that failed do not matter here. */
+int mr_state_tiers_wait(struct mr_state_tiers *t, uint64_t step, struct mr_error *err);
 /* A save of that step is in the final folder: what the first tier has of it is out of date. */
 void mr_state_tiers_drop(struct mr_state_tiers *t, uint64_t step);
 /* A save is complete in the first tier, and counts as so many bytes there. */
 int mr_state_tiers_add(struct mr_state_tiers *t, const struct mr_save *s, uint64_t bytes, struct mr_error *err);
 /* Checkpoints that are not in the final folder yet; `failed`: also those that failed to get there. */
 unsigned mr_state_tiers_pending(struct mr_state_tiers *t, bool failed);
-/* Waits until that one, or all, are there or failed to get there; 0 or the first error nobody was told yet. */
-int mr_state_tiers_wait(struct mr_state_tiers *t, uint64_t step, struct mr_error *err);
+/* The first failure nobody was told yet, and the first of all. */
 int mr_state_tiers_error(struct mr_state_tiers *t, struct mr_error *err);
-/* The first failure of all. */
 int mr_state_tiers_failure(struct mr_state_tiers *t, struct mr_error *err);
 /* How many an earlier job left that are drained now; waits until that is known. */
 unsigned mr_state_tiers_recovered(struct mr_state_tiers *t);

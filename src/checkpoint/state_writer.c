@@ -20,10 +20,10 @@
 /* A place in the queue of bytes per second; the lock is held. */
 static uint64_t write_not_before(struct mr_saver *s, size_t bytes)
 {
-    if (!s->bytes_per_s)
+    if (!s->p.bytes_per_s)
         return 0;
     uint64_t now = mr_now_ns(), at = MR_MAX(now, s->next_write_ns);
-    s->next_write_ns = at + (uint64_t)((double)bytes * 1e9 / (double)s->bytes_per_s);
+    s->next_write_ns = at + (uint64_t)((double)bytes * 1e9 / (double)s->p.bytes_per_s);
     return at;
 }
 
@@ -74,8 +74,8 @@ static int go_around(struct mr_saver *s, struct mr_save *save, const struct mr_e
     if (!s->place.agree || s->place.rank == 0)
         mr_log(MR_LOG_WARN, "the checkpoint of step %" PRIu64 " goes around the %s: %s", save->step,
                s->hooks.emulated ? "burst buffer" : "tier", why->message);
-    int rc = mr_state_tiers_idle(s->tiers, err);
-    snprintf(save->by, sizeof save->by, "-%s", s->job_id);
+    int rc = mr_state_tiers_wait(s->tiers, MR_ALL_STEPS, err);
+    snprintf(save->by, sizeof save->by, "-%s", s->place.job);
     mr_save_again(save, &s->place);
     return rc;
 }
@@ -119,7 +119,7 @@ static void sum_later(struct mr_saver *s, struct job *j)
     j->unsummed = c->next;
     pthread_mutex_unlock(&s->lock);
     sum_chunk(j, c);
-    mr_state_ring_give(s->ring, c->slot);
+    mr_state_ring_give(&s->ring, c->slot);
     pthread_mutex_lock(&s->lock);
     j->written++;
     pthread_cond_broadcast(&s->changed);
@@ -150,7 +150,7 @@ static void do_chunk(struct mr_saver *s, struct job *j)
     }
     later = later && !rc;
     if (!later)
-        mr_state_ring_give(s->ring, c->slot);
+        mr_state_ring_give(&s->ring, c->slot);
     pthread_mutex_lock(&s->lock);
     j->writing--;
     if (later) {
@@ -280,7 +280,7 @@ static int write_all(struct direct *d, struct mr_error *err)
 {
     d->by_chunk = d->save->files == 1 && mr_store_caps(d->save->place->at.store) & MR_STORE_CAP_OFFSET_WRITE;
     size_t units = d->by_chunk ? d->save->chunks : d->save->files;
-    unsigned threads = (unsigned)MR_MIN((size_t)d->s->copiers, MR_MAX(units, (size_t)1));
+    unsigned threads = (unsigned)MR_MIN((size_t)d->s->p.copy_threads, MR_MAX(units, (size_t)1));
     d->buf = aligned_alloc(4096, threads * MR_ALIGN_UP(d->save->chunk_bytes, 4096u));
     if (!d->buf)
         return mr_error_set(err, -ENOMEM, "cannot get %u buffers of %" PRIu64 " bytes", threads, d->save->chunk_bytes);
