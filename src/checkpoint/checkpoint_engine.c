@@ -7,6 +7,7 @@
  *
  * A burst buffer is the saver's tier. Loads read every file of the list and compare it, whatever engine wrote it; each
  * file is read by exactly one rank (C5). */
+#include "base/arena.h"
 #include "base/clock.h"
 #include "base/common.h"
 #include "base/log.h"
@@ -33,8 +34,8 @@ struct engine {
     struct mr_checkpointer base;
     struct mr_checkpoint_params p;
     bool async;
-    char *folder, *store, *burst_store; /* of the parameters */
-    char burst[MR_CHECKPOINT_PATH];     /* the buffer's folder for this one; "": none */
+    const char *burst;      /* the buffer's folder for this one; NULL: none */
+    struct mr_arena memory; /* texts of all these */
     struct mr_checkpoint_place final;
     struct mr_saver *saver; /* from the first call on that needs one */
 };
@@ -44,83 +45,68 @@ struct engine {
 /* ---- opening and closing ---- */
 
 /* BUFFER/NAME-HASH: checkpoints of other folders may wait in the same buffer and must not be drained to this one. */
-static void burst_path(const struct mr_checkpoint_params *p, char out[MR_CHECKPOINT_PATH])
+static char *burst_path(const struct mr_checkpoint_params *p, struct mr_arena *memory)
 {
     char path[MR_CHECKPOINT_PATH];
     mr_checkpoint_canonical(p->folder, path, sizeof path);
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    snprintf(out, MR_CHECKPOINT_PATH, "%.*s/%.32s-%016" PRIx64, MR_CHECKPOINT_FOLDER_MAX - MR_CHECKPOINT_BURST_NAME,
-             p->burst_folder, *name ? name : "root", (uint64_t)XXH3_64bits(path, strlen(path)));
+    return mr_arena_printf(memory, "%s/%.32s-%016" PRIx64, p->burst_folder, *name ? name : "root",
+                           (uint64_t)XXH3_64bits(path, strlen(path)));
 }
 
 static void engine_close(struct mr_checkpointer *base)
 {
     struct engine *c = ENGINE(base);
-    if (*c->burst)
+    if (c->burst)
         mr_saver_cut(c->saver); /* the next run finishes a drain */
     else
         mr_saver_close(c->saver, NULL); /* who wants to know calls drain before */
     mr_checkpoint_place_close(&c->final);
-    free(c->folder);
-    free(c->store);
-    free(c->burst_store);
+    mr_arena_done(&c->memory);
     free(c);
 }
 
 static int open_places(struct engine *c, struct mr_error *err)
 {
-    int rc = mr_checkpoint_place_open(c->folder, c->store, c->p.rank, c->p.events, &c->final, err);
-    if (rc || !*c->burst)
+    unsigned caps = MR_STORE_CAP_CONTENT;
+    int rc = mr_checkpoint_place_open(c->p.folder, c->p.store, c->p.rank, c->p.events, &c->final, err);
+    if (!rc && c->burst && (rc = mr_store_spec_caps(c->p.burst_store, &caps, err)))
+        mr_error_context(err, "the burst buffer");
+    if (rc || caps & MR_STORE_CAP_CONTENT)
         return rc;
-    unsigned caps = 0;
-    rc = mr_store_spec_caps(*c->burst_store ? c->burst_store : "posix", &caps, err);
-    if (rc)
-        return mr_error_context(err, "the burst buffer"), rc;
-    if (!(caps & MR_STORE_CAP_CONTENT)) {
-        mr_error_plain(err, MR_E_CONFIG, "the burst buffer's store keeps no content, so there is nothing to drain");
-        return mr_error_hint(err, "use a store that does: 'millrace help store'"), MR_E_CONFIG;
-    }
-    return 0;
+    mr_error_plain(err, MR_E_CONFIG, "the burst buffer's store keeps no content, so there is nothing to drain");
+    return mr_error_hint(err, "use a store that does: 'millrace help store'"), MR_E_CONFIG;
 }
 
-static int open_engine(const struct mr_checkpoint_params *p, bool async, const struct mr_checkpoint_engine_ops *ops,
-                       struct mr_checkpointer **out, struct mr_error *err)
+static int engine_open(const struct mr_checkpoint_params *p, struct mr_checkpointer **out, struct mr_error *err)
 {
     bool burst = p->burst_folder && *p->burst_folder;
+    bool async = p->engine && strcmp(p->engine, mr_checkpoint_async_engine.name) == 0;
     if (p->world > 1 && async && !p->sum)
         return mr_error_plain(err, MR_E_USAGE, "the checkpoint engine 'async' needs a way to sum over %u ranks",
                               p->world);
     struct engine *c = calloc(1, sizeof(*c));
     if (!c)
         return mr_error_set(err, -ENOMEM, "cannot make a checkpointer");
-    c->base.ops = ops;
+    c->base.ops = async ? &mr_checkpoint_async_engine : &mr_checkpoint_sync_engine;
     c->async = async;
     c->p = *p;
     c->p.threads = p->threads ? p->threads : 1;
     c->p.buffer_bytes = MR_ALIGN_UP(p->buffer_bytes ? p->buffer_bytes : BUFFER_DEFAULT, 4096u);
-    c->folder = strdup(p->folder);
-    c->store = strdup(p->store ? p->store : "");
-    c->burst_store = strdup(p->burst_store ? p->burst_store : "");
-    c->p.folder = c->p.store = c->p.burst_folder = c->p.burst_store = c->p.engine = NULL; /* the caller's */
-    if (burst)
-        burst_path(p, c->burst);
-    int rc = c->folder && c->store && c->burst_store ? open_places(c, err)
-                                                     : mr_error_set(err, -ENOMEM, "cannot make a checkpointer");
+    c->p.folder = mr_arena_strdup(&c->memory, p->folder);
+    c->p.store = mr_arena_strdup(&c->memory, p->store ? p->store : "");
+    c->p.burst_store =
+        mr_arena_strdup(&c->memory, burst && p->burst_store && *p->burst_store ? p->burst_store : "posix");
+    c->p.burst_folder = c->p.engine = NULL; /* the caller's */
+    c->burst = burst ? burst_path(p, &c->memory) : NULL;
+    int rc = c->p.folder && c->p.store && c->p.burst_store && !c->burst == !burst
+                 ? open_places(c, err)
+                 : mr_error_set(err, -ENOMEM, "cannot make a checkpointer");
     if (rc)
         engine_close(&c->base);
     else
         *out = &c->base;
     return rc;
-}
-
-static int sync_open(const struct mr_checkpoint_params *p, struct mr_checkpointer **out, struct mr_error *err)
-{
-    return open_engine(p, false, &mr_checkpoint_sync_engine, out, err);
-}
-
-static int async_open(const struct mr_checkpoint_params *p, struct mr_checkpointer **out, struct mr_error *err)
-{
-    return open_engine(p, true, &mr_checkpoint_async_engine, out, err);
 }
 
 /* A store of this process keeps what its saver put there, and nothing that another one opened. */
@@ -151,11 +137,11 @@ static int need_saver(struct engine *c, struct mr_error *err)
         return rc;
     uint64_t capacity = c->p.burst_bytes;
     const struct mr_saver_tier tier = {.folder = c->burst,
-                                       .store = c->burst_store,
+                                       .store = c->p.burst_store,
                                        .capacity = c->async && capacity ? MR_MAX(capacity / c->p.world, 1u) : capacity};
     const struct mr_saver_params p = {.size = sizeof p,
-                                      .folder = c->folder,
-                                      .store = c->store,
+                                      .folder = c->p.folder,
+                                      .store = c->p.store,
                                       .job = job,
                                       .rank = c->p.rank,
                                       .world = c->p.world,
@@ -165,7 +151,7 @@ static int need_saver(struct engine *c, struct mr_error *err)
                                       .keep_last = c->p.keep_last,
                                       .events = c->p.events,
                                       .tier = &tier,
-                                      .tiers = *c->burst != '\0',
+                                      .tiers = c->burst != NULL,
                                       .sync = !c->async};
     const struct mr_saver_hooks hooks = {.emulated = true,
                                          .files = !c->async,
@@ -247,7 +233,7 @@ static int engine_save(struct mr_checkpointer *base, uint64_t step, const struct
                                          .fsync_ns = did->fsync_ns,
                                          .wait_ns = c->async ? saved.room_ns : did->wait_ns,
                                          .buffered = c->async || did->in_tier};
-    snprintf(out->path, sizeof out->path, "%.900s/step-%012" PRIu64, did->in_tier ? c->burst : c->folder, step);
+    snprintf(out->path, sizeof out->path, "%.900s/step-%012" PRIu64, did->in_tier ? c->burst : c->p.folder, step);
     out->duration_ns = mr_now_ns() - start;
     out->wait_ns = MR_MIN(out->wait_ns, out->duration_ns);
     return 0;
@@ -259,7 +245,7 @@ static unsigned engine_recover(struct mr_checkpointer *base)
 {
     struct engine *c = ENGINE(base);
     struct mr_error why;
-    if (!*c->burst || c->saver)
+    if (!c->burst || c->saver)
         return 0;
     if (need_saver(c, &why)) {
         mr_log(MR_LOG_WARN, "cannot look for checkpoints in the burst buffer: %s", why.message);
@@ -277,10 +263,10 @@ static int engine_drain(struct mr_checkpointer *base, struct mr_error *err)
     struct engine *c = ENGINE(base);
     struct mr_error why;
     engine_recover(base);
-    if (!c->saver || (!c->async && !*c->burst))
+    if (!c->saver || (!c->async && !c->burst))
         return c->async ? agree(c, 0, err) : 0;
     int rc = mr_saver_wait(c->saver, MR_ALL_STEPS, &why);
-    if (*c->burst && (!rc || rc != MR_E_INTERRUPTED)) {
+    if (c->burst && (!rc || rc != MR_E_INTERRUPTED)) {
         int first = mr_state_tiers_failure(c->saver->tiers, rc ? NULL : &why);
         rc = rc ? rc : first;
     }
@@ -294,9 +280,9 @@ static int engine_drain(struct mr_checkpointer *base, struct mr_error *err)
 static uint64_t engine_buffered(struct mr_checkpointer *base)
 {
     struct engine *c = ENGINE(base);
-    if (!c->saver || (*c->burst && !c->final.lead))
+    if (!c->saver || (c->burst && !c->final.lead))
         return 0;
-    return *c->burst ? mr_state_tiers_pending(c->saver->tiers, true) : mr_saver_pending(c->saver);
+    return c->burst ? mr_state_tiers_pending(c->saver->tiers, true) : mr_saver_pending(c->saver);
 }
 
 static uint64_t engine_drains(struct mr_checkpointer *base, uint64_t first, struct mr_checkpoint_drained *out,
@@ -305,7 +291,7 @@ static uint64_t engine_drains(struct mr_checkpointer *base, uint64_t first, stru
     struct engine *c = ENGINE(base);
     struct mr_saved s;
     uint64_t n = 0;
-    if (c->saver && *c->burst)
+    if (c->saver && c->burst)
         return c->final.lead ? mr_state_tiers_drains(c->saver->tiers, first, out, cap) : 0;
     while (c->saver && c->async && n < cap && mr_saver_saved(c->saver, first + n, &s)) {
         uint64_t end = s.durable_ns ? s.durable_ns : s.end_ns;
@@ -331,21 +317,19 @@ struct load {
 };
 
 /* Tensors and their bytes, where the checkpoint has any: those count, not the files that hold them. */
-static int count_tensors(struct load *l, const char *folder, uint64_t step, struct mr_checkpoint_result *out,
-                         struct mr_error *err)
+static int count_tensors(const struct engine *c, const char *folder, uint64_t step, uint32_t mine,
+                         struct mr_checkpoint_result *out, struct mr_error *err)
 {
     struct mr_state_reader *r;
-    const struct engine *c = l->c;
     struct mr_state_params p = {.size = sizeof p, .folder = folder, .step = step};
-    p.store = out->buffered ? c->burst_store : c->store;
+    p.store = out->buffered ? c->p.burst_store : c->p.store;
     int rc = mr_state_open(&p, &r, err);
     for (size_t i = 0; !rc && i < mr_state_tensors(r); i++) {
         const struct mr_stored_tensor *t = mr_state_tensor(r, i);
-        bool mine = false;
-        for (size_t k = 0; k < l->list.n; k++)
-            mine |= l->list.items[k].rank == t->rank;
-        out->files += mine;
-        out->bytes += mine ? t->bytes : 0;
+        if (c->final.shared && t->rank % c->p.world != mine)
+            continue;
+        out->files++;
+        out->bytes += t->bytes;
     }
     if (!rc)
         mr_state_close(r);
@@ -358,6 +342,7 @@ static int load_from(struct load *l, const char *folder, uint64_t step, uint32_t
 {
     size_t n = 0;
     bool tensors = false;
+    uint64_t bytes = 0;
     int rc = mr_checkpoint_find(l->at->store, folder, step, &l->dir, err);
     if (!rc)
         rc = mr_checkpoint_read_list(l->at, l->dir.text, &l->list, err);
@@ -367,21 +352,22 @@ static int load_from(struct load *l, const char *folder, uint64_t step, uint32_t
         rc = mr_error_plain(err, MR_E_CORRUPT,
                             "'%s/" MR_CHECKPOINT_LIST_NAME "' is of step %" PRIu64 ", its folder's name says %" PRIu64,
                             l->dir.text, l->list.step, step);
-    for (size_t i = 0; i < l->list.n; i++)
-        if (!l->c->final.shared || l->list.items[i].rank % l->c->p.world == mine)
-            l->list.items[n++] = l->list.items[i];
+    for (size_t i = 0; i < l->list.n; i++) {
+        const struct mr_checkpoint_entry *e = &l->list.items[i];
+        if (l->c->final.shared && e->rank % l->c->p.world != mine)
+            continue;
+        tensors |= mr_state_holds_tensors(e);
+        bytes += e->bytes;
+        l->list.items[n++] = *e;
+    }
     l->list.n = n;
-    for (size_t i = 0; i < n; i++)
-        tensors |= mr_state_holds_tensors(&l->list.items[i]);
     if (!rc)
         rc = mr_checkpoint_verify(&l->c->p, l->at, l->dir.text, &l->list, &l->read_ns, err);
-    if (!rc && tensors)
-        rc = count_tensors(l, folder, step, out, err);
-    for (size_t i = 0; i < n && !tensors; i++) {
-        out->files++;
-        out->bytes += l->list.items[i].bytes;
-    }
     mr_checkpoint_list_done(&l->list);
+    if (!rc && tensors)
+        return count_tensors(l->c, folder, step, mine, out, err);
+    out->files += n;
+    out->bytes += bytes;
     return rc;
 }
 
@@ -396,11 +382,11 @@ static int locate(struct engine *c, uint64_t step, struct found *f, struct mr_er
 {
     uint64_t have = step;
     struct mr_path dir;
-    int rc = mr_checkpoint_find(final_of(c)->store, c->folder, step, &dir, err);
+    int rc = mr_checkpoint_find(final_of(c)->store, c->p.folder, step, &dir, err);
     *f = (struct found){.step = step};
     if (!rc)
         f->step = mr_checkpoint_step_of(dir.text);
-    if ((rc && rc != MR_E_INCOMPLETE) || !*c->burst || !c->saver || (!rc && step != UINT64_MAX))
+    if ((rc && rc != MR_E_INCOMPLETE) || !c->burst || !c->saver || (!rc && step != UINT64_MAX))
         return rc;
     mr_state_tiers_recovered(c->saver->tiers);
     uint32_t shares = mr_state_tiers_find(c->saver->tiers, &have, &f->all_shares);
@@ -426,7 +412,7 @@ static int load_share(struct load *l, uint64_t step, uint32_t shift, struct mr_c
     out->buffered = f.shares > 0;
     l->at = f.shares ? &mr_state_tiers_first(c->saver->tiers)->at : final_of(c);
     if (!f.shares || f.all_shares)
-        return load_from(l, f.shares ? c->burst : c->folder, f.step, mine, out, err);
+        return load_from(l, f.shares ? c->burst : c->p.folder, f.step, mine, out, err);
     for (uint32_t r = 0; r < f.shares && !rc; r++)
         if (r % c->p.world == mine)
             rc = load_from(l, mr_state_tier_folder(c->burst, r).text, f.step, mine, out, err);
@@ -442,7 +428,7 @@ static int engine_load(struct mr_checkpointer *base, uint64_t step, uint32_t shi
     uint64_t start = mr_now_ns();
     int rc = 0;
     engine_recover(base);
-    if (*c->burst) /* the buffer must not be freed while it is read; drains that failed free nothing */
+    if (c->burst) /* the buffer must not be freed while it is read; drains that failed free nothing */
         rc = agree(c, c->saver ? mr_saver_settle(c->saver, err) : 0, err);
     else if (c->async)
         rc = engine_drain(base, err);
@@ -474,7 +460,7 @@ static int engine_newest(struct mr_checkpointer *base, uint64_t *step, struct mr
 #define OPS(engine, text)                                                                                              \
     {                                                                                                                  \
         .abi = MR_CHECKPOINT_ENGINE_ABI, .size = sizeof(struct mr_checkpoint_engine_ops), .name = #engine,             \
-        .doc = text, .open = engine##_open, .close = engine_close, .save = engine_save, .load = engine_load,           \
+        .doc = text, .open = engine_open, .close = engine_close, .save = engine_save, .load = engine_load,             \
         .newest = engine_newest, .recover = engine_recover, .drain = engine_drain, .buffered = engine_buffered,        \
         .drains = engine_drains                                                                                        \
     }

@@ -1,7 +1,6 @@
 /* Naming, finding and removing checkpoints: see the header for the names and what each means. */
 #include "checkpoint/checkpoint_folder.h"
 
-#include "base/arena.h"
 #include "base/common.h"
 #include "base/log.h"
 #include "base/vec.h"
@@ -63,9 +62,10 @@ static int collect(void *user, const char *name, bool is_dir, struct mr_error *e
     struct mr_checkpoint_dir found;
     if (!is_dir || !parse_name(name, &found))
         return 0;
-    if (mr_vec_reserve(&d->item, &d->cap, d->n + 1, sizeof(*d->item)) < 0)
+    struct mr_checkpoint_dir *new = MR_VEC_ADD(d);
+    if (!new)
         return mr_error_set(err, -ENOMEM, "cannot list checkpoints");
-    d->item[d->n++] = found;
+    *new = found;
     return 0;
 }
 
@@ -147,20 +147,10 @@ int mr_checkpoint_find(struct mr_store *s, const char *folder, uint64_t step, st
 /* ---- removing ---- */
 
 struct removal {
-    struct mr_arena arena;
-    const char **item;
-    size_t n, cap, folders;
+    struct mr_store *store;
+    const char *dir;
+    bool foreign; /* a folder is in it */
 };
-
-static int collect_name(void *user, const char *name, bool is_dir, struct mr_error *err)
-{
-    struct removal *l = user;
-    l->folders += is_dir;
-    if (mr_vec_reserve(&l->item, &l->cap, l->n + 1, sizeof(*l->item)) < 0)
-        return mr_error_set(err, -ENOMEM, "cannot list a checkpoint");
-    l->item[l->n] = mr_arena_strdup(&l->arena, name);
-    return l->item[l->n++] ? 0 : mr_error_set(err, -ENOMEM, "cannot list a checkpoint");
-}
 
 /* Folders in a checkpoint are not ours and stay: under another name, so that they are in nobody's way. */
 static int set_aside(struct mr_store *s, const char *dir, struct mr_error *err)
@@ -177,31 +167,31 @@ static int set_aside(struct mr_store *s, const char *dir, struct mr_error *err)
     return rc;
 }
 
-/* -ENOTEMPTY when something is left: *foreign, because a folder is in it; else another rank still writes there. */
-static int remove_once(struct mr_store *s, const char *dir, bool *foreign, struct mr_error *err)
+static int remove_file(void *user, const char *name, bool is_dir, struct mr_error *err)
 {
-    struct removal l = {0};
-    int rc = s->ops->list(s, dir, collect_name, &l, err);
+    struct removal *r = user;
+    int rc = r->store->ops->unlink(r->store, mr_path("%s/%s", r->dir, name).text, err);
+    r->foreign |= is_dir;
+    return rc == -ENOENT || rc == -ENOTEMPTY || rc == -EEXIST ? 0 : rc;
+}
+
+/* -ENOTEMPTY when something is left: a folder that is not ours, or what another rank still writes. */
+static int remove_once(struct removal *r, struct mr_error *err)
+{
+    int rc = r->store->ops->list(r->store, r->dir, remove_file, r, err);
     if (rc == -ENOTDIR || rc == -ELOOP)
         rc = 0; /* a file or a link in our way */
-    for (size_t i = 0; rc >= 0 && i < l.n; i++) {
-        rc = s->ops->unlink(s, mr_path("%s/%s", dir, l.item[i]).text, err);
-        rc = rc == -ENOENT || rc == -ENOTEMPTY || rc == -EEXIST ? 0 : rc;
-    }
-    *foreign = l.folders > 0;
-    free(l.item);
-    mr_arena_done(&l.arena);
-    return rc < 0 ? rc : s->ops->unlink(s, dir, err);
+    return rc < 0 ? rc : r->store->ops->unlink(r->store, r->dir, err);
 }
 
 int mr_checkpoint_dir_remove(struct mr_store *s, const char *dir, struct mr_error *err)
 {
     struct mr_error why;
-    bool foreign = false;
+    struct removal r = {.store = s, .dir = dir};
     int rc = -ENOTEMPTY;
-    for (int attempt = 0; attempt < ATTEMPTS && !foreign && (rc == -ENOTEMPTY || rc == -EEXIST); attempt++)
-        rc = remove_once(s, dir, &foreign, &why);
-    if (foreign && (rc == -ENOTEMPTY || rc == -EEXIST))
+    for (int attempt = 0; attempt < ATTEMPTS && !r.foreign && (rc == -ENOTEMPTY || rc == -EEXIST); attempt++)
+        rc = remove_once(&r, &why);
+    if (r.foreign && (rc == -ENOTEMPTY || rc == -EEXIST))
         rc = set_aside(s, dir, &why);
     if (rc == -ENOENT)
         return 0;

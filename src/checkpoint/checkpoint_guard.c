@@ -1,11 +1,12 @@
 /* See the header. Everything below a folder by descriptors, without links (C7). */
 #include "checkpoint/checkpoint_guard.h"
 
-#include "checkpoint/checkpoint_folder.h"
+#include "base/regular_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,15 +44,10 @@ void mr_checkpoint_canonical(const char *folder, char *out, int cap)
 static int open_guard(int dir, const char *folder, const char *name, int flags, mode_t mode, int *fd,
                       struct mr_error *err)
 {
-    struct stat st;
-    *fd = openat(dir, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, mode);
-    if (*fd < 0 && errno != ELOOP && errno != ENXIO)
+    int rc = mr_openat_regular(dir, name, flags | O_NOFOLLOW, mode, NULL);
+    *fd = rc < 0 ? -1 : rc;
+    if (rc != -ELOOP && rc != -EISDIR && rc != MR_E_FORMAT)
         return 0;
-    if (*fd >= 0 && fstat(*fd, &st) == 0 && S_ISREG(st.st_mode))
-        return 0;
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
     mr_error_plain(err, MR_E_FORMAT, "'%s/%s' is not a regular file", folder, name);
     return mr_error_hint(err, "remove it, and see who put it there"), MR_E_FORMAT;
 }

@@ -55,23 +55,19 @@ static int null_save(struct mr_checkpointer *c, uint64_t step, const struct mr_c
 static int nothing_there(struct mr_error *err)
 {
     mr_error_plain(err, MR_E_UNSUPPORTED, "the checkpoint engine 'null' keeps nothing, so there is nothing to load");
-    mr_error_hint(err, "use engine 'sync'");
-    return MR_E_UNSUPPORTED;
+    return mr_error_hint(err, "use engine 'sync'"), MR_E_UNSUPPORTED;
 }
 
 static int null_load(struct mr_checkpointer *c, uint64_t step, uint32_t shift, struct mr_checkpoint_result *out,
                      struct mr_error *err)
 {
-    (void)step;
-    (void)shift;
-    (void)out;
+    (void)step, (void)shift, (void)out;
     return agree(c, nothing_there(err), err);
 }
 
 static int null_newest(struct mr_checkpointer *c, uint64_t *step, struct mr_error *err)
 {
-    (void)c;
-    (void)step;
+    (void)c, (void)step;
     return nothing_there(err);
 }
 

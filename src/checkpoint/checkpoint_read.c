@@ -108,7 +108,7 @@ static int read_pieces(struct mr_checkpoint_reading *r, struct mr_checkpoint_uni
         if (r->stopped && r->stopped(r->stopped_user))
             return mr_error_plain(err, MR_E_INTERRUPTED, "interrupted in the checkpoint '%s'", u->dir);
         u->start_ns = mr_now_ns();
-        rc = mr_pace_read(&r->way, o, buf, n, u->at + done, err);
+        rc = mr_pace_move(&r->way, o, NULL, buf, n, u->at + done, err);
         atomic_fetch_add(&r->read_ns, mr_now_ns() - u->start_ns);
         if (!rc)
             hash_update(hash, buf, n);

@@ -180,8 +180,7 @@ unsigned mr_checkpoint_no_recover(struct mr_checkpointer *c)
 
 int mr_checkpoint_no_drain(struct mr_checkpointer *c, struct mr_error *err)
 {
-    (void)c;
-    (void)err;
+    (void)c, (void)err;
     return 0;
 }
 
@@ -194,10 +193,7 @@ uint64_t mr_checkpoint_no_buffered(struct mr_checkpointer *c)
 uint64_t mr_checkpoint_no_drains(struct mr_checkpointer *c, uint64_t first, struct mr_checkpoint_drained *out,
                                  uint64_t cap)
 {
-    (void)c;
-    (void)first;
-    (void)out;
-    (void)cap;
+    (void)c, (void)first, (void)out, (void)cap;
     return 0;
 }
 

@@ -1,6 +1,8 @@
 /* See the header. */
 #include "checkpoint/state_cuda.h"
 
+#include "base/vec.h"
+
 #include <dlfcn.h>
 #include <errno.h>
 #include <link.h>
@@ -86,63 +88,51 @@ static int failed(const char *what, int device, int rc, struct mr_error *err)
     return mr_error_plain(err, MR_E_INTERNAL, "cannot %s CUDA device %d: %s", what, device, cuda.error_text(rc));
 }
 
-struct mr_cuda_point {
-    void *event;
-};
-
-int mr_cuda_mark(int device, void *stream, struct mr_cuda_point **out, struct mr_error *err)
+int mr_cuda_mark(int device, void *stream, void **point, struct mr_error *err)
 {
     int rc = mr_cuda_find(err);
     if (rc)
         return rc;
-    struct mr_cuda_point *p = calloc(1, sizeof(*p));
-    if (!p)
-        return mr_error_set(err, -ENOMEM, "cannot wait for a CUDA device");
+    void *event = NULL;
     rc = cuda.set_device(device);
     if (!rc)
-        rc = cuda.event_create(&p->event, NO_TIMING);
+        rc = cuda.event_create(&event, NO_TIMING);
     if (!rc)
-        rc = cuda.event_record(p->event, stream);
-    if (rc) {
-        mr_cuda_point_free(p);
-        return failed("wait for", device, rc, err);
+        rc = cuda.event_record(event, stream);
+    if (!rc) {
+        *point = event;
+        return 0;
     }
-    *out = p;
-    return 0;
+    mr_cuda_point_free(event);
+    return failed("wait for", device, rc, err);
 }
 
-void mr_cuda_point_free(struct mr_cuda_point *p)
+void mr_cuda_point_free(void *point)
 {
-    if (p && p->event)
-        cuda.event_destroy(p->event);
-    free(p);
+    if (point)
+        cuda.event_destroy(point);
 }
 
-/* Streams that no thread uses at the moment: a save and a load have threads of their own, each time. */
-#define SPARE 128
-static struct {
-    pthread_mutex_t lock;
-    struct {
-        void *stream;
-        int device;
-    } item[SPARE];
-    unsigned n;
-} spare = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-/* This thread's, from its first copy to its flush. */
-static _Thread_local struct {
+/* This thread's stream, from its first copy to its flush; and those that no thread uses at the moment: a save and a load
+ * have threads of their own, each time. */
+struct stream {
     void *stream;
     int device;
-} mine = {NULL, -1};
+};
+static _Thread_local struct stream mine = {NULL, -1};
+static struct {
+    pthread_mutex_t lock;
+    MR_VEC(struct stream) free;
+} spare = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void *spare_stream(int device)
 {
     void *found = NULL;
     pthread_mutex_lock(&spare.lock);
-    for (unsigned i = spare.n; i-- > 0 && !found;)
-        if (spare.item[i].device == device) {
-            found = spare.item[i].stream;
-            spare.item[i] = spare.item[--spare.n];
+    for (size_t i = spare.free.n; i-- > 0 && !found;)
+        if (spare.free.item[i].device == device) {
+            found = spare.free.item[i].stream;
+            spare.free.item[i] = spare.free.item[--spare.free.n];
         }
     pthread_mutex_unlock(&spare.lock);
     return found;
@@ -151,11 +141,9 @@ static void *spare_stream(int device)
 static void give_back(void)
 {
     pthread_mutex_lock(&spare.lock);
-    bool kept = spare.n < SPARE;
-    if (kept) {
-        spare.item[spare.n].stream = mine.stream;
-        spare.item[spare.n++].device = mine.device;
-    }
+    struct stream *kept = MR_VEC_ADD(&spare.free);
+    if (kept)
+        *kept = mine;
     pthread_mutex_unlock(&spare.lock);
     if (!kept)
         cuda.stream_destroy(mine.stream);
@@ -164,7 +152,7 @@ static void give_back(void)
 
 static int my_stream(int device)
 {
-    int rc = is_found() ? cuda.set_device(device) : -1;
+    int rc = cuda.set_device(device);
     if (rc || mine.device == device)
         return rc;
     mine.stream = spare_stream(device);
@@ -184,35 +172,18 @@ int mr_cuda_flush(struct mr_error *err)
     return rc ? failed("copy with", device, rc, err) : 0;
 }
 
-/* Copies of this thread on another device are waited for: it has one stream. */
-static int other_flushed(int device, struct mr_error *err)
+int mr_cuda_copy(int device, void *after, void *into, const void *from, size_t n, struct mr_error *err)
 {
-    return mine.device >= 0 && mine.device != device ? mr_cuda_flush(err) : 0;
-}
-
-int mr_cuda_read(int device, const struct mr_cuda_point *after, void *into, const void *from, size_t n,
-                 struct mr_error *err)
-{
-    int rc = other_flushed(device, err);
+    /* Copies of this thread on another device are waited for: it has one stream. */
+    int rc = mine.device >= 0 && mine.device != device ? mr_cuda_flush(err) : 0;
     if (rc)
         return rc;
     rc = my_stream(device);
+    if (!rc && after)
+        rc = cuda.stream_wait(mine.stream, after, 0);
     if (!rc)
-        rc = cuda.stream_wait(mine.stream, after->event, 0);
-    if (!rc)
-        rc = cuda.copy(into, from, n, DEVICE_TO_HOST, mine.stream);
-    return rc ? failed("copy from", device, rc, err) : 0;
-}
-
-int mr_cuda_write(int device, void *into, const void *from, size_t n, struct mr_error *err)
-{
-    int rc = other_flushed(device, err);
-    if (rc)
-        return rc;
-    rc = my_stream(device);
-    if (!rc)
-        rc = cuda.copy(into, from, n, HOST_TO_DEVICE, mine.stream);
-    return rc ? failed("copy to", device, rc, err) : 0;
+        rc = cuda.copy(into, from, n, after ? DEVICE_TO_HOST : HOST_TO_DEVICE, mine.stream);
+    return rc ? failed(after ? "copy from" : "copy to", device, rc, err) : 0;
 }
 
 int mr_cuda_pin(void *base, size_t bytes)

@@ -10,15 +10,12 @@
 /* 0, or MR_E_UNSUPPORTED: this process has no CUDA runtime. */
 int mr_cuda_find(struct mr_error *err);
 /* A point in the work of a stream (NULL: the default stream) of that device: copies wait for it, nobody else does. */
-struct mr_cuda_point;
-int mr_cuda_mark(int device, void *stream, struct mr_cuda_point **out, struct mr_error *err);
-void mr_cuda_point_free(struct mr_cuda_point *p); /* accepts NULL */
-/* From the device to memory of the host, after that point, and from the host to the device; both beside what the device
- * does otherwise. Any thread: each has a stream of its own meanwhile. Both sides must stay until mr_cuda_flush of the
- * same thread, which waits for all its copies. */
-int mr_cuda_read(int device, const struct mr_cuda_point *after, void *into, const void *from, size_t n,
-                 struct mr_error *err);
-int mr_cuda_write(int device, void *into, const void *from, size_t n, struct mr_error *err);
+int mr_cuda_mark(int device, void *stream, void **point, struct mr_error *err);
+void mr_cuda_point_free(void *point); /* accepts NULL */
+/* From the device to memory of the host, after that point, or (NULL) from the host to the device; both beside what the
+ * device does otherwise. Any thread: each has a stream of its own meanwhile. Both sides must stay until mr_cuda_flush of
+ * the same thread, which waits for all its copies. */
+int mr_cuda_copy(int device, void *after, void *into, const void *from, size_t n, struct mr_error *err);
 int mr_cuda_flush(struct mr_error *err);
 /* Makes memory of the host known to the device: copies to it are several times faster. False: they work all the same.
  */

@@ -85,25 +85,34 @@ struct looking {
     int rc;
 };
 
+bool mr_state_have_look(const struct mr_checkpoint_place *at, const char *dir, uint64_t step, struct mr_state_had *out)
+{
+    struct mr_checkpoint_list l;
+    struct mr_store_stat st = {0};
+    *out = (struct mr_state_had){.step = step};
+    if (mr_checkpoint_read_list(at, dir, &l, NULL))
+        return false;
+    at->store->ops->stat(at->store, mr_path("%s/" MR_CHECKPOINT_LIST_NAME, dir).text, &st, NULL);
+    snprintf(out->id, sizeof out->id, "%s", *l.save ? l.save : "-");
+    out->world = l.world;
+    out->fsync = l.fsync;
+    out->time_ns = st.mtime_ns;
+    for (size_t i = 0; i < l.n; i++)
+        out->bytes += l.items[i].bytes;
+    mr_checkpoint_list_done(&l);
+    return true;
+}
+
 static int look_at(struct looking *l, const char *dir, uint64_t step, uint32_t share)
 {
-    struct mr_checkpoint_list list;
-    struct mr_store_stat st = {0};
-    if (mr_checkpoint_read_list(l->tier, dir, &list, NULL))
-        return 0; /* damaged: as if it were not there */
-    struct mr_state_had h = {.step = step, .share = share, .world = list.world, .tier = l->number};
-    snprintf(h.id, sizeof h.id, "%s", *list.save ? list.save : "-");
-    l->tier->store->ops->stat(l->tier->store, mr_path("%s/" MR_CHECKPOINT_LIST_NAME, dir).text, &st, NULL);
-    h.time_ns = st.mtime_ns;
-    for (size_t i = 0; i < list.n; i++)
-        h.bytes += list.items[i].bytes;
-    mr_checkpoint_list_done(&list);
-    if (share == MR_STATE_ALL_SHARES)
-        h.world = 1;
+    struct mr_state_had h;
+    bool usable = mr_state_have_look(l->tier, dir, step, &h); /* damaged: as if it were not there */
     for (const char *c = h.id; *c; c++)
-        if ((unsigned char)*c < ' ')
-            return 0; /* a line of its own for the others to read */
-    return add(l->out, &h);
+        usable = usable && (unsigned char)*c >= ' '; /* a line of its own for the others to read */
+    h.share = share;
+    h.tier = l->number;
+    h.world = share == MR_STATE_ALL_SHARES ? 1 : h.world;
+    return usable ? add(l->out, &h) : 0;
 }
 
 static int look_in(struct looking *l, uint32_t share)
@@ -301,35 +310,22 @@ static int open_all(const struct mr_saver_params *p, struct near *r, struct mr_e
     return rc;
 }
 
-/* The newest usable one there, if any. */
-static bool newest_in(const struct mr_checkpoint_place *at, struct mr_state_had *out)
+/* The newest usable one there, or that of a step, if any. */
+static bool find_in(const struct mr_checkpoint_place *at, uint64_t step, struct mr_state_had *out)
 {
     struct mr_path dir;
-    struct mr_checkpoint_list l;
-    if (mr_checkpoint_find(at->store, at->folder, UINT64_MAX, &dir, NULL))
+    if (mr_checkpoint_find(at->store, at->folder, step, &dir, NULL))
         return false;
-    out->step = mr_checkpoint_step_of(dir.text);
-    out->id[0] = '\0'; /* damaged: its load says so */
-    if (mr_checkpoint_read_list(at, dir.text, &l, NULL))
-        return true;
-    snprintf(out->id, sizeof out->id, "%s", l.save);
-    mr_checkpoint_list_done(&l);
+    mr_state_have_look(at, dir.text, mr_checkpoint_step_of(dir.text), out); /* damaged: its load says so */
     return true;
-}
-
-static bool has(const struct mr_checkpoint_place *at, const struct mr_state_had *what)
-{
-    struct mr_path dir;
-    return mr_checkpoint_find(at->store, at->folder, what->step, &dir, NULL) == 0 &&
-           mr_checkpoint_is_of(at, dir.text, what->id);
 }
 
 /* Of a step that is in the folder and, of another save, in the tiers, those have the later one: it is not drained. */
 static int choose(struct near *r, const struct mr_state_have *common, uint64_t *step, size_t *place,
                   struct mr_error *err)
 {
-    struct mr_state_had newest;
-    bool there = newest_in(&r->final.at, &newest);
+    struct mr_state_had newest, here;
+    bool there = find_in(&r->final.at, UINT64_MAX, &newest);
     for (size_t i = common->n; i-- > 0;) {
         const struct mr_state_had *h = &common->item[i];
         if (h->world != r->final.world)
@@ -344,8 +340,9 @@ static int choose(struct near *r, const struct mr_state_have *common, uint64_t *
         return mr_error_plain(err, MR_E_INCOMPLETE, "there is no complete checkpoint in '%s' or the tiers before it",
                               r->final.at.folder);
     *step = newest.step;
-    for (*place = 0; *place < r->n && !has(&r->tier[*place], &newest); ++*place)
-        ;
+    for (*place = 0; *place < r->n; ++*place)
+        if (find_in(&r->tier[*place], newest.step, &here) && strcmp(here.id, newest.id) == 0)
+            break;
     return 0;
 }
 

@@ -12,9 +12,10 @@
 /* A share; in the list of what is common, the whole checkpoint. */
 struct mr_state_had {
     uint64_t step, bytes, time_ns; /* time: of the newest list */
-    char id[64];                   /* of the save */
-    uint32_t share, world;         /* of the job that saved it */
-    size_t tier;                   /* of a share */
+    char id[64];                   /* of the save; "-": of a version that named none, "": damaged */
+    bool fsync;
+    uint32_t share, world; /* of the job that saved it */
+    size_t tier;           /* of a share */
 };
 
 struct mr_state_have {
@@ -34,6 +35,8 @@ int mr_state_tier_open(const struct mr_saver_tier *of, uint32_t rank, struct mr_
 int mr_state_have_common(const struct mr_save_place *final, const struct mr_checkpoint_place *const *tier, size_t tiers,
                          const char *what, struct mr_state_have *mine, struct mr_state_have *common,
                          struct mr_error *err);
+/* The checkpoint in `dir`, of that step. False without a list that can be read: only the step is told. */
+bool mr_state_have_look(const struct mr_checkpoint_place *at, const char *dir, uint64_t step, struct mr_state_had *out);
 const struct mr_state_had *mr_state_have_find(const struct mr_state_have *h, uint64_t step, const char *id);
 void mr_state_have_done(struct mr_state_have *h);
 /* Leader, when a job begins: what earlier jobs said. */

@@ -274,7 +274,7 @@ static int fill_piece(const struct mr_state_image *m, const struct mr_state_piec
         return rc < 0 ? rc : 0;
     }
     if (t->cuda)
-        return mr_cuda_read(t->cuda - 1, m->after, into, (const uint8_t *)t->data + at, n, err);
+        return mr_cuda_copy(t->cuda - 1, m->after, into, (const uint8_t *)t->data + at, n, err);
     if (p->outer == 0)
         memcpy(into, (const uint8_t *)t->data + at, n);
     else

@@ -19,8 +19,6 @@
 #define MR_STATE_SAME "same:"
 #define MR_STATE_HEADER_MAX (100ull << 20) /* what other readers of safetensors allow */
 
-struct mr_cuda_point;
-
 struct mr_state_piece {
     struct mr_tensor
         tensor; /* its shape and strides are copies; name and dtype are the caller's, while it makes the image */
@@ -36,7 +34,7 @@ struct mr_state_image {
     struct mr_state_piece *piece; /* by start */
     size_t pieces;
     struct mr_arena memory;
-    struct mr_cuda_point *after; /* where the device's work has to be; NULL: no tensors there */
+    void *after; /* where the device's work has to be; NULL: no tensors there */
 };
 
 /* Bytes of one element, 0: no such dtype. */

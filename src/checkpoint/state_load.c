@@ -127,7 +127,7 @@ static int read_group(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error
         if (rc)
             break;
         if (p->cuda)
-            rc = mr_cuda_write((device = p->cuda) - 1, p->into, from, (size_t)p->bytes, err);
+            rc = mr_cuda_copy((device = p->cuda) - 1, NULL, p->into, from, (size_t)p->bytes, err);
         else if (from != p->into)
             memcpy(p->into, from, (size_t)p->bytes);
     }

@@ -4,7 +4,6 @@
 #include "base/clock.h"
 #include "base/common.h"
 #include "base/cond.h"
-#include "event/emit.h"
 #include "store/store.h"
 #include "store/traffic.h"
 
@@ -227,8 +226,7 @@ static void count_moved(const struct mr_pace_way *w, uint64_t bytes)
     pthread_mutex_unlock(&w->pace->lock);
 }
 
-/* One of the two pointers is not NULL. */
-static int move(const struct mr_pace_way *w, struct mr_object *o, const uint8_t *from, uint8_t *to, size_t n,
+static int move(const struct mr_pace_way *w, struct mr_object *o, const uint8_t *from, uint8_t *into, size_t n,
                 uint64_t at, struct mr_error *err)
 {
     int rc = 0;
@@ -236,7 +234,7 @@ static int move(const struct mr_pace_way *w, struct mr_object *o, const uint8_t 
         size_t piece = w->pace ? pass(w, n - done) : n;
         uint64_t start = mr_now_ns();
         rc = from ? mr_object_write(o, from + done, piece, at + done, err)
-                  : mr_object_read(o, to + done, piece, at + done, err);
+                  : mr_object_read(o, into + done, piece, at + done, err);
         if (w->pace) {
             mr_traffic_done(w->device, piece, start, mr_now_ns());
             count_moved(w, piece);
@@ -246,38 +244,18 @@ static int move(const struct mr_pace_way *w, struct mr_object *o, const uint8_t 
     return rc;
 }
 
-static int move_in_turn(const struct mr_pace_way *w, struct mr_object *o, const uint8_t *from, uint8_t *to, size_t n,
-                        uint64_t at, struct mr_error *err)
+int mr_pace_move(const struct mr_pace_way *w, struct mr_object *o, const void *from, void *into, size_t n, uint64_t at,
+                 struct mr_error *err)
 {
     if (w->pace && w->by_steps)
         mr_pace_wait(w->pace, mr_pace_take(w->pace, n, mr_now_ns()));
     bool turns = w->pace && mr_traffic_shared(w->device) && !is_hurried(w->pace);
     if (turns)
         pthread_mutex_lock(&w->pace->turn);
-    int rc = move(w, o, from, to, n, at, err);
+    int rc = move(w, o, from, into, n, at, err);
     if (!rc && turns && from && w->flush)
         rc = o->store->ops->fsync(o, err);
     if (turns)
         pthread_mutex_unlock(&w->pace->turn);
     return rc;
-}
-
-int mr_pace_write(const struct mr_pace_way *way, struct mr_object *o, const void *buf, size_t n, uint64_t at,
-                  struct mr_error *err)
-{
-    return move_in_turn(way, o, buf, NULL, n, at, err);
-}
-
-int mr_pace_read(const struct mr_pace_way *way, struct mr_object *o, void *buf, size_t n, uint64_t at,
-                 struct mr_error *err)
-{
-    return move_in_turn(way, o, NULL, buf, n, at, err);
-}
-
-void mr_pace_tell(struct mr_events *e, uint64_t step, uint64_t start_ns, uint64_t bytes)
-{
-    struct mr_where at = MR_NOWHERE;
-    at.step = step;
-    const struct mr_emit_arg arg = {.name = "bytes", .value = (int64_t)bytes};
-    mr_emit_args(e, MR_SPAN_DRAIN_PIECE, start_ns, mr_now_ns(), &at, (int64_t)bytes, &arg, 1);
 }

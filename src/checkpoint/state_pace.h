@@ -52,13 +52,9 @@ struct mr_pace_way {
     bool flush; /* written through the page cache: make it durable as it goes, else all of it goes at once */
     const atomic_bool *stop; /* or NULL */
 };
-int mr_pace_write(const struct mr_pace_way *way, struct mr_object *o, const void *buf, size_t n, uint64_t at,
-                  struct mr_error *err);
-int mr_pace_read(const struct mr_pace_way *way, struct mr_object *o, void *buf, size_t n, uint64_t at,
-                 struct mr_error *err);
-/* Tells of bytes of a step that were moved from one place to the next. */
-struct mr_events;
-void mr_pace_tell(struct mr_events *e, uint64_t step, uint64_t start_ns, uint64_t bytes);
+/* Writes `from` there, or reads from there `into` memory; the other one is NULL. */
+int mr_pace_move(const struct mr_pace_way *way, struct mr_object *o, const void *from, void *into, size_t n,
+                 uint64_t at, struct mr_error *err);
 
 /* Bytes per second at the moment; 0: no limit. */
 uint64_t mr_pace_rate(struct mr_pace *p);

@@ -127,7 +127,7 @@ size_t mr_save_chunks(uint64_t bytes, uint64_t chunk_bytes)
 int mr_save_init(struct mr_save *s, const struct mr_checkpoint_entry *file, size_t files, uint64_t chunk_bytes)
 {
     pthread_mutex_init(&s->lock, NULL);
-    s->file = calloc(files + SMALL_FILES, sizeof(*s->file));
+    s->file = mr_arena_alloc(&s->memory, (files + SMALL_FILES) * sizeof(*s->file));
     s->files = s->file ? files : 0;
     s->chunk_bytes = chunk_bytes;
     for (size_t i = 0; i < s->files; i++) {
@@ -138,7 +138,7 @@ int mr_save_init(struct mr_save *s, const struct mr_checkpoint_entry *file, size
             s->chunks += mr_save_chunks(file[i].bytes, chunk_bytes);
         }
     }
-    s->sum = calloc(MR_MAX(s->chunks, 1u), sizeof(*s->sum));
+    s->sum = mr_arena_alloc(&s->memory, s->chunks * sizeof(*s->sum));
     return s->file && s->sum ? 0 : -ENOMEM;
 }
 
@@ -171,10 +171,7 @@ static int close_files(struct mr_save *s, int rc, struct mr_error *err)
 void mr_save_done(struct mr_save *s)
 {
     pthread_mutex_destroy(&s->lock);
-    free(s->file);
-    free(s->sum);
-    free(s->json);
-    free(s->loader);
+    mr_arena_done(&s->memory);
 }
 
 static int compare_chunk(const void *index, const void *file)
@@ -417,7 +414,7 @@ int mr_save_write(struct mr_save *s, struct mr_save_file *f, const struct mr_pac
     if (rc)
         return rc;
     uint64_t start = mr_now_ns();
-    rc = mr_pace_write(way, f->object, buf, n, at, err);
+    rc = mr_pace_move(way, f->object, buf, NULL, n, at, err);
     atomic_fetch_add(&s->io_ns, mr_now_ns() - start);
     if (!rc && !s->drained)
         tell(s, MR_SPAN_CKPT_WRITE, start, n);

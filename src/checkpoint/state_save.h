@@ -5,6 +5,7 @@
 #ifndef MR_CHECKPOINT_STATE_SAVE_H
 #define MR_CHECKPOINT_STATE_SAVE_H
 
+#include "base/arena.h"
 #include "checkpoint/checkpoint_place.h"
 
 #include <millrace/state.h>
@@ -61,9 +62,10 @@ struct mr_save {
     uint64_t chunk_bytes; /* unit of checksums; 0: the files have theirs already */
     uint64_t *sum;        /* XXH3-64 of each chunk, file by file; little-endian, as they are stored */
     size_t chunks;
-    bool sums;           /* they get a file, too */
-    char *json, *loader; /* NULL: none */
-    bool begun, drained; /* drained: its pieces are a drain's in the trace */
+    bool sums;                 /* they get a file, too */
+    const char *json, *loader; /* NULL: none */
+    struct mr_arena memory;    /* of all these */
+    bool begun, drained;       /* drained: its pieces are a drain's in the trace */
     pthread_mutex_t lock;
     _Atomic uint64_t io_ns, fsync_ns;
     uint64_t durable_ns;           /* when it had its name; 0 before */

@@ -124,6 +124,7 @@ int mr_saver_open_with(const struct mr_saver_params *params, const struct mr_sav
     mr_cond_init(&s->changed);
     mr_state_ring_init(&s->ring);
     s->lock_fd = -1;
+    s->last = &s->first;
     s->last_step = MR_ALL_STEPS; /* none */
     s->pid = getpid();
     s->hooks = *hooks;
@@ -153,7 +154,7 @@ static uint64_t free_memory(void)
     return limit && limit - MR_MIN(used, limit) < bytes ? limit - MR_MIN(used, limit) : bytes;
 }
 
-static int size_ring(struct mr_saver *s, uint64_t bytes, struct mr_error *err)
+int mr_saver_reserve(struct mr_saver *s, uint64_t bytes, struct mr_error *err)
 {
     uint64_t want = s->p.ring_bytes;
     if (s->p.sync)
@@ -164,11 +165,6 @@ static int size_ring(struct mr_saver *s, uint64_t bytes, struct mr_error *err)
     return mr_state_ring_grow(&s->ring, MR_MAX(slots, (size_t)RING_MIN), s->p.copy_threads, err);
 }
 
-int mr_saver_reserve(struct mr_saver *s, uint64_t bytes, struct mr_error *err)
-{
-    return size_ring(s, bytes, err);
-}
-
 /* S4. The lock is held. */
 static int take_error(struct mr_saver *s, struct mr_error *err)
 {
@@ -176,21 +172,11 @@ static int take_error(struct mr_saver *s, struct mr_error *err)
     return rc || !s->tiers ? rc : mr_state_tiers_error(s->tiers, err);
 }
 
-static char *copy_text(const char *text, bool *failed)
-{
-    char *copy = text ? strdup(text) : NULL;
-    *failed = *failed || (text && !copy);
-    return copy;
-}
-
 /* Appends it to the saves that are not over. The lock is held. */
 static void append_job(struct mr_saver *s, struct job *j)
 {
-    if (s->last)
-        s->last->next = j;
-    else
-        s->first = j;
-    s->last = j;
+    *s->last = j;
+    s->last = &j->next;
     pthread_cond_broadcast(&s->changed);
 }
 
@@ -226,14 +212,15 @@ static int make_job(struct mr_saver *s, uint64_t step, const struct mr_state *st
         j->tail = &j->full;
         j->save.step = step;
         j->save.sums = !s->hooks.files;
-        j->chunk = calloc(MR_MAX(j->save.chunks, 1u), sizeof(*j->chunk));
-        j->save.json = copy_text(state->json, &failed);
-        j->save.loader = copy_text(state->loader, &failed);
+        j->chunk = mr_arena_alloc(&j->save.memory, j->save.chunks * sizeof(*j->chunk));
+        j->save.json = state->json ? mr_arena_strdup(&j->save.memory, state->json) : NULL;
+        j->save.loader = state->loader ? mr_arena_strdup(&j->save.memory, state->loader) : NULL;
+        failed = !j->chunk || (state->json && !j->save.json) || (state->loader && !j->save.loader);
         s->again = s->last_step == step ? s->again + 1 : 0;
         s->last_step = step;
         snprintf(j->save.id, sizeof j->save.id, "%s-%" PRIu64 "-%u", s->place.job, step, s->again);
     }
-    if (!rc && (failed || !j->chunk))
+    if (!rc && failed)
         rc = mr_error_set(err, -ENOMEM, "cannot save step %" PRIu64, step);
     if (!rc)
         *out = j;
@@ -375,7 +362,7 @@ static int describe(struct mr_saver *s, uint64_t step, const struct mr_state *st
     int rc = mr_state_image_make(state, s->hooks.files ? s->chunk_bytes : 0, image, err);
     if (rc)
         return rc;
-    rc = size_ring(s, image->bytes, err);
+    rc = mr_saver_reserve(s, image->bytes, err);
     if (!rc && image->after && !s->p.sync)
         mr_state_ring_pin(&s->ring);
     if (!rc)
@@ -392,22 +379,6 @@ static int prepare(struct mr_saver *s, uint64_t step, const struct mr_state *sta
     int rc = describe(s, step, state, image, j, err);
     if (rc && step <= MR_CHECKPOINT_STEP_MAX)
         mr_saver_fail(s, step, err->message, NULL);
-    return rc;
-}
-
-/* Copies and clears up. */
-static int copy_and_end(struct mr_saver *s, struct job *j, struct mr_state_image *image, struct mr_save_result *r,
-                        struct mr_error *err)
-{
-    int rc = copy_state(s, j, image, r, err);
-    if (rc) { /* a save that the caller was told about is not told again */
-        pthread_mutex_lock(&s->lock);
-        wait_for_end(s, MR_ALL_STEPS);
-        s->untold.code = 0;
-        pthread_mutex_unlock(&s->lock);
-    }
-    r->bytes = image->bytes - image->header_bytes;
-    mr_state_image_done(image);
     return rc;
 }
 
@@ -435,13 +406,22 @@ static int save_synchronously(struct mr_saver *s, uint64_t step, const struct mr
     return rc;
 }
 
+/* Copies and clears up. */
 static void *copier_main(void *user)
 {
     struct behind *b = user;
+    struct mr_saver *s = b->s;
     struct mr_error why;
-    int rc = copy_and_end(b->s, b->j, &b->image, &b->result, &why);
-    if (rc)
+    int rc = copy_state(s, b->j, &b->image, &b->result, &why);
+    if (rc) { /* a save that the caller is told about is not told again */
         mr_failure_keep(&b->failure, rc, &why);
+        pthread_mutex_lock(&s->lock);
+        wait_for_end(s, MR_ALL_STEPS);
+        s->untold.code = 0;
+        pthread_mutex_unlock(&s->lock);
+    }
+    b->result.bytes = b->image.bytes - b->image.header_bytes;
+    mr_state_image_done(&b->image);
     return NULL;
 }
 

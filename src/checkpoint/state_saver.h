@@ -94,8 +94,8 @@ struct mr_saver {
     unsigned running;
 
     pthread_mutex_t lock;
-    pthread_cond_t changed;   /* anything below */
-    struct job *first, *last; /* oldest and newest save that are not over */
+    pthread_cond_t changed;    /* anything below */
+    struct job *first, **last; /* oldest save that is not over; where the next one is appended */
     bool closing, ending;
     bool rank_is_late; /* the last save but those that failed here waited for another rank in vain */
     uint64_t end_ns;   /* of `ender`: mr_saver_end_within */

@@ -27,11 +27,9 @@ enum stage { WAITING, DRAINING, FAILED, DRAINED };
 
 /* A checkpoint in a tier. */
 struct held {
-    uint64_t step, bytes;
-    char id[64];  /* of the save: the same on all ranks */
-    uint64_t age; /* in this order they go to the final folder, on all ranks */
+    struct mr_state_had is; /* world: of an earlier job of another size: its shares are in `left`; 0: this rank's own */
+    uint64_t age;           /* in this order they go to the final folder, on all ranks */
     uint64_t queued_ns;
-    uint32_t world; /* of an earlier job of another size: its shares are in `left`; 0: this rank's own share */
     enum stage stage;
 };
 
@@ -71,7 +69,7 @@ struct mr_state_tiers {
 static struct held *find(struct tier *t, uint64_t step)
 {
     for (size_t i = 0; i < t->held.n; i++)
-        if (t->held.item[i].step == step)
+        if (t->held.item[i].is.step == step)
             return &t->held.item[i];
     return NULL;
 }
@@ -87,7 +85,7 @@ static void forget(struct tier *t, uint64_t step)
 
 static int hold(struct tier *t, const struct held *what, enum stage stage)
 {
-    forget(t, what->step);
+    forget(t, what->is.step);
     struct held *h = MR_VEC_ADD(&t->held);
     if (!h)
         return -ENOMEM;
@@ -100,13 +98,8 @@ static uint64_t bytes_held(const struct tier *t)
 {
     uint64_t bytes = 0;
     for (size_t i = 0; i < t->held.n; i++)
-        bytes += t->held.item[i].bytes;
+        bytes += t->held.item[i].is.bytes;
     return bytes;
-}
-
-static bool is_waiting(const struct held *h)
-{
-    return h->stage == WAITING || h->stage == DRAINING;
 }
 
 /* Of any step (MR_ALL_STEPS), or this one, in any tier: those that wait or drain; `failed`: also those that failed. */
@@ -116,7 +109,7 @@ static unsigned count_waiting(const struct mr_state_tiers *t, uint64_t step, boo
     for (size_t i = 0; i < t->n; i++)
         for (size_t k = 0; k < t->tier[i].held.n; k++) {
             const struct held *h = &t->tier[i].held.item[k];
-            n += (step == MR_ALL_STEPS || h->step == step) && (is_waiting(h) || (failed && h->stage == FAILED));
+            n += (step == MR_ALL_STEPS || h->is.step == step) && h->stage <= (failed ? FAILED : DRAINING);
         }
     return n;
 }
@@ -157,13 +150,13 @@ static bool is_share_of(const struct mr_state_had *x, size_t tier, uint64_t step
 static bool next_share(const struct mr_state_tiers *t, const struct tier *from, const struct held *h, size_t *at,
                        struct mr_path *folder)
 {
-    if (!h->world) {
+    if (!h->is.world) {
         *folder = mr_path("%s", from->place.at.folder);
         return (*at)++ == 0;
     }
     for (; *at < t->left.n; ++*at) {
         const struct mr_state_had *x = &t->left.item[*at];
-        if (is_share_of(x, (size_t)(from - t->tier), h->step, h->id)) {
+        if (is_share_of(x, (size_t)(from - t->tier), h->is.step, h->is.id)) {
             *folder = mr_state_tier_folder(from->place.at.base, x->share);
             ++*at;
             return true;
@@ -181,17 +174,17 @@ static int let_go(struct mr_state_tiers *t, struct tier *from, const struct held
     struct mr_error why;
     int rc = 0;
     for (size_t at = 0; next_share(t, from, &what, &at, &folder);)
-        if ((rc = mr_checkpoint_retire(from->place.at.store, folder.text, what.step, &why))) {
-            mr_log(MR_LOG_WARN, "cannot remove step %" PRIu64 " from the tier '%s': %s", what.step, folder.text,
+        if ((rc = mr_checkpoint_retire(from->place.at.store, folder.text, what.is.step, &why))) {
+            mr_log(MR_LOG_WARN, "cannot remove step %" PRIu64 " from the tier '%s': %s", what.is.step, folder.text,
                    why.message);
-            mr_error_context(&why, "draining the checkpoint of step %" PRIu64, what.step);
+            mr_error_context(&why, "draining the checkpoint of step %" PRIu64, what.is.step);
             why.hint[0] = '\0';
             mr_error_hint(&why, "the next run with this burst buffer removes it");
             break;
         }
     if (rc && t->buffer)
         mr_failure_keep(&t->first, rc, &why);
-    forget(from, what.step);
+    forget(from, what.is.step);
     return rc;
 }
 
@@ -323,8 +316,11 @@ static int write_piece(void *user, const struct mr_checkpoint_unit *u, uint64_t 
                                     .flush = to->at.fsync && !to->direct,
                                     .stop = &d->t->cut};
     int rc = mr_save_write(d->save, &d->save->file[u->file], &way, at, buf, n, err);
+    struct mr_where where = MR_NOWHERE;
+    const struct mr_emit_arg bytes = {.name = "bytes", .value = (int64_t)n};
+    where.step = d->save->step;
     if (!rc)
-        mr_pace_tell(to->events, d->save->step, u->start_ns, n);
+        mr_emit_args(to->events, MR_SPAN_DRAIN_PIECE, u->start_ns, mr_now_ns(), &where, (int64_t)n, &bytes, 1);
     return rc;
 }
 
@@ -342,8 +338,8 @@ static int drain_one(struct mr_state_tiers *t, const struct held *h, struct tier
                                         .take = write_piece,
                                         .user = &d};
     struct mr_path folder;
-    *s = (struct mr_save){.place = to, .step = h->step, .world = h->world, .drained = true};
-    snprintf(s->id, sizeof s->id, "%s", h->id);
+    *s = (struct mr_save){.place = to, .step = h->is.step, .world = h->is.world, .drained = true};
+    snprintf(s->id, sizeof s->id, "%s", h->is.id);
     snprintf(s->by, sizeof s->by, "-%s", to->job);
     if (t->rank_is_late)
         s->patience_ns = mr_save_patience(to, 0);
@@ -369,15 +365,13 @@ static int drain_one(struct mr_state_tiers *t, const struct held *h, struct tier
 static bool is_in(const struct mr_save_place *at, const struct mr_state_had *h, bool or_newer)
 {
     struct mr_path dir = mr_checkpoint_dir_path(at->at.folder, h->step, MR_CHECKPOINT_COMPLETE);
-    struct mr_path path = mr_path("%s/" MR_CHECKPOINT_LIST_NAME, dir.text);
-    struct mr_checkpoint_list l;
-    struct mr_store_stat st = {0};
-    if (mr_checkpoint_read_list(&at->at, dir.text, &l, NULL))
+    struct mr_state_had there;
+    if (!mr_state_have_look(&at->at, dir.text, h->step, &there))
         return false;
-    bool same = strcmp(*l.save ? l.save : "-", h->id) == 0 && (l.fsync || !at->at.fsync);
-    mr_checkpoint_list_done(&l);
-    if (same || !or_newer || at->at.store->ops->stat(at->at.store, path.text, &st, NULL) || st.mtime_ns <= h->time_ns)
-        return same;
+    if (strcmp(there.id, h->id) == 0 && (there.fsync || !at->at.fsync))
+        return true;
+    if (!or_newer || there.time_ns <= h->time_ns)
+        return false;
     mr_log(MR_LOG_WARN, "'%s' is newer than the copy of its step in the burst buffer, which is dropped", dir.text);
     return true;
 }
@@ -394,7 +388,7 @@ static int recover_one(struct mr_state_tiers *t, size_t i, const struct mr_state
         stage = later ? DRAINED : WAITING;
     }
     pthread_mutex_lock(&t->lock);
-    int rc = !whole && find(&t->tier[i], h->step) ? 0 : hold(&t->tier[i], h, stage);
+    int rc = !whole && find(&t->tier[i], h->is.step) ? 0 : hold(&t->tier[i], h, stage);
     t->recovered += !rc && whole && i == 0;
     pthread_mutex_unlock(&t->lock);
     return rc;
@@ -406,20 +400,19 @@ static int recover_all(struct mr_state_tiers *t, const struct mr_state_have *com
     int rc = 0;
     for (size_t k = 0, end; k < t->left.n && !rc; k = end) { /* several shares are held once */
         const struct mr_state_had *x = &t->left.item[k], *whole = mr_state_have_find(common, x->step, x->id);
-        struct held h = {.step = x->step, .age = x->step, .queued_ns = mr_now_ns(), .world = x->world};
-        for (end = k; end < t->left.n && is_share_of(&t->left.item[end], x->tier, x->step, x->id); end++)
-            h.bytes += t->left.item[end].bytes;
-        snprintf(h.id, sizeof h.id, "%s", x->id);
+        struct held h = {.is = *x, .age = x->step, .queued_ns = mr_now_ns()};
+        for (end = k + 1; end < t->left.n && is_share_of(&t->left.item[end], x->tier, x->step, x->id); end++)
+            h.is.bytes += t->left.item[end].bytes;
         if (whole && t->buffer && t->tier[x->tier].capacity)
-            h.bytes = whole->bytes;
+            h.is.bytes = whole->bytes;
         if (x->share == t->final->rank && x->world == t->final->world)
-            h.world = 0; /* as if this job had saved it */
+            h.is.world = 0; /* as if this job had saved it */
         rc = recover_one(t, x->tier, whole, &h);
     }
     for (size_t k = 0; k < common->n && !rc; k++) { /* of which this rank has no share: it is there all the same */
         const struct mr_state_had *c = &common->item[k];
-        struct held h = {.step = c->step, .age = c->step, .queued_ns = mr_now_ns(), .world = c->world};
-        snprintf(h.id, sizeof h.id, "%s", c->id);
+        struct held h = {.is = *c, .age = c->step, .queued_ns = mr_now_ns()};
+        h.is.bytes = 0;
         if (!mr_state_have_find(&t->left, c->step, c->id))
             rc = recover_one(t, 0, c, &h);
     }
@@ -464,7 +457,7 @@ static struct held *next_drain(struct mr_state_tiers *t, size_t *from, size_t *t
     struct held *h, *oldest = NULL;
     for (size_t i = 0; i < t->n; i++) {
         h = oldest_waiting(&t->tier[i]);
-        if (h && !h->world && i + 1 < t->n && make_room(t, &t->tier[i + 1], h->bytes)) {
+        if (h && !h->is.world && i + 1 < t->n && make_room(t, &t->tier[i + 1], h->is.bytes)) {
             *from = i;
             *to = i + 1;
             return h;
@@ -480,7 +473,7 @@ static struct held *next_drain(struct mr_state_tiers *t, size_t *from, size_t *t
 
 static void note_failure(struct mr_state_tiers *t, const struct held *h, size_t from, int rc, struct mr_error *err)
 {
-    mr_error_context(err, "draining the checkpoint of step %" PRIu64 "%s", h->step,
+    mr_error_context(err, "draining the checkpoint of step %" PRIu64 "%s", h->is.step,
                      t->buffer ? " from the burst buffer" : "");
     err->hint[0] = '\0'; /* an inner one is about loading, or the folder */
     if (t->buffer)
@@ -489,7 +482,7 @@ static void note_failure(struct mr_state_tiers *t, const struct held *h, size_t 
     else
         mr_error_hint(err, "it stays in '%s'; the next job drains it", t->tier[from].place.at.folder);
     if (t->buffer)
-        mr_log(MR_LOG_WARN, "cannot drain the checkpoint of step %" PRIu64 " from the burst buffer: %s", h->step,
+        mr_log(MR_LOG_WARN, "cannot drain the checkpoint of step %" PRIu64 " from the burst buffer: %s", h->is.step,
                err->message);
     mr_failure_keep(&t->untold, rc, err);
     mr_failure_keep(&t->first, rc, err);
@@ -499,7 +492,7 @@ static void note_failure(struct mr_state_tiers *t, const struct held *h, size_t 
 static void settle(struct mr_state_tiers *t, const struct held *h, size_t from, size_t to, int rc,
                    struct mr_checkpoint_drained *r, struct mr_error *err)
 {
-    struct held *mine = find(&t->tier[from], h->step);
+    struct held *mine = find(&t->tier[from], h->is.step);
     if (rc == MR_E_INTERRUPTED) {
         mine->stage = WAITING;
     } else if (rc) {
@@ -508,7 +501,7 @@ static void settle(struct mr_state_tiers *t, const struct held *h, size_t from, 
     } else {
         mine->stage = DRAINED;
         if (to < t->n && hold(&t->tier[to], h, WAITING))
-            mr_log(MR_LOG_WARN, "step %" PRIu64 " stays in '%s': no memory", h->step, t->tier[to].place.at.folder);
+            mr_log(MR_LOG_WARN, "step %" PRIu64 " stays in '%s': no memory", h->is.step, t->tier[to].place.at.folder);
         int freed = tidy(t, &t->tier[from]);
         rc = t->buffer ? freed : 0;
     }
@@ -538,7 +531,7 @@ static void *drain_main(void *user)
         struct held job = *h;
         struct mr_error err;
         struct mr_save s;
-        struct mr_checkpoint_drained r = {.step = h->step, .queued_ns = h->queued_ns, .start_ns = mr_now_ns()};
+        struct mr_checkpoint_drained r = {.step = h->is.step, .queued_ns = h->queued_ns, .start_ns = mr_now_ns()};
         h->stage = DRAINING;
         pthread_mutex_unlock(&t->lock);
         rc = drain_one(t, &job, &t->tier[from], to < t->n ? &t->tier[to].place : &t->out, &s, &err);
@@ -659,8 +652,8 @@ void mr_state_tiers_free(struct mr_state_tiers *t)
 
 int mr_state_tiers_add(struct mr_state_tiers *t, const struct mr_save *s, uint64_t bytes, struct mr_error *err)
 {
-    struct held h = {.step = s->step, .bytes = bytes, .queued_ns = mr_now_ns()};
-    snprintf(h.id, sizeof h.id, "%s", s->id);
+    struct held h = {.is = {.step = s->step, .bytes = bytes}, .queued_ns = mr_now_ns()};
+    snprintf(h.is.id, sizeof h.is.id, "%s", s->id);
     pthread_mutex_lock(&t->lock);
     mr_pace_save(t->pace, s->bytes, h.queued_ns);
     h.age = MR_CHECKPOINT_STEP_MAX + ++t->ages; /* after those of earlier jobs, whose age is their step */
@@ -722,14 +715,14 @@ uint32_t mr_state_tiers_find(struct mr_state_tiers *t, uint64_t *step, bool *all
     pthread_mutex_lock(&t->lock);
     for (size_t k = 0; k < t->tier[0].held.n; k++) {
         const struct held *h = &t->tier[0].held.item[k];
-        if (h->stage != DRAINED && (*step == MR_ALL_STEPS ? !best || h->step > best->step : h->step == *step))
+        if (h->stage != DRAINED && (*step == MR_ALL_STEPS ? !best || h->is.step > best->is.step : h->is.step == *step))
             best = h;
     }
     if (best) {
-        *step = best->step;
-        world = best->world ? best->world : t->final->world;
-        const struct mr_state_had *x = mr_state_have_find(&t->left, best->step, best->id);
-        *all_shares = best->world && x && x->share == MR_STATE_ALL_SHARES;
+        *step = best->is.step;
+        world = best->is.world ? best->is.world : t->final->world;
+        const struct mr_state_had *x = mr_state_have_find(&t->left, best->is.step, best->is.id);
+        *all_shares = best->is.world && x && x->share == MR_STATE_ALL_SHARES;
     }
     pthread_mutex_unlock(&t->lock);
     return world;

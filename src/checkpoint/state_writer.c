@@ -165,7 +165,6 @@ static void do_chunk(struct mr_saver *s, struct job *j)
 void mr_saver_free_job(struct job *j)
 {
     mr_save_done(&j->save);
-    free(j->chunk);
     free(j);
 }
 
@@ -193,7 +192,7 @@ static void end_job(struct mr_saver *s, struct job *j)
     mr_saver_note_over(s, j, rc);
     s->first = j->next;
     if (!s->first)
-        s->last = NULL;
+        s->last = &s->first;
     mr_saver_free_job(j);
     pthread_cond_broadcast(&s->changed);
 }
