@@ -156,8 +156,8 @@ static int need_saver(struct engine *c, struct mr_error *err)
     const struct mr_saver_hooks hooks = {.emulated = true,
                                          .files = !c->async,
                                          .chunk_bytes = c->async ? 0 : c->p.buffer_bytes,
-                                         .agree = c->p.agree,
-                                         .sum = capacity ? c->p.sum : NULL,
+                                         .agree = c->async ? NULL : c->p.agree,
+                                         .sum = c->async || !capacity ? NULL : c->p.sum,
                                          .stopped = c->p.stopped,
                                          .user = c->p.user};
     rc = agree(c, mr_saver_open_with(&p, &hooks, &c->saver, err), err);
@@ -201,7 +201,9 @@ static int save_files(struct engine *c, uint64_t step, const struct mr_checkpoin
                                   .user = &from[i]};
     }
     struct mr_state state = {.size = sizeof state, .tensor = t, .tensors = n};
-    rc = mr_saver_save_or_fail(c->saver, step, &state, rc, out, err);
+    rc = agree(c, rc, err);
+    if (!rc)
+        rc = mr_saver_save(c->saver, step, &state, out, err);
     free(t);
     free(from);
     return rc;

@@ -18,26 +18,16 @@
 
 void mr_checkpoint_canonical(const char *folder, char *out, int cap)
 {
-    char part[PATH_MAX], real[PATH_MAX];
-    snprintf(part, sizeof part, "%s%s", *folder == '/' ? "" : "./", folder);
-    size_t n = strlen(part);
-    while (n > 1 && part[n - 1] == '/')
-        part[--n] = '\0';
-    for (size_t at = n;; at--) {
-        if (at && part[at] != '/' && part[at] != '\0')
-            continue;
-        char keep = part[at];
-        part[at] = '\0';
-        bool there = realpath(at ? part : "/", real) != NULL;
-        part[at] = keep;
-        if (there) {
-            snprintf(out, (size_t)cap, "%s%s", strcmp(real, "/") == 0 && part[at] == '/' ? "" : real, part + at);
-            return;
-        }
-        if (!at)
-            break;
-    }
-    snprintf(out, (size_t)cap, "%s", folder);
+    char whole[PATH_MAX], part[PATH_MAX], real[PATH_MAX];
+    snprintf(whole, sizeof whole, "%s%s", *folder == '/' ? "" : "./", folder);
+    for (size_t n = strlen(whole); n > 1 && whole[n - 1] == '/';)
+        whole[--n] = '\0';
+    memcpy(part, whole, sizeof part);
+    for (char *slash; !realpath(part, real) && (slash = strrchr(part, '/'));)
+        *slash = '\0';
+    const char *rest = whole + strlen(part);
+    bool below_root = !*part || (strcmp(real, "/") == 0 && *rest);
+    snprintf(out, (size_t)cap, "%s%s", below_root ? "" : real, rest);
 }
 
 /* A descriptor of a regular file in a folder; -1: none. A link or a pipe there is an error. */
@@ -78,9 +68,7 @@ int mr_checkpoint_lock(const char *folder, bool owner_only, int *fd, struct mr_e
     if (!busy) /* a file system without locks */
         return 0;
     who[n > 0 ? n : 0] = '\0';
-    for (char *c = who; *c; c++)
-        if ((unsigned char)*c < ' ' || *c == 0x7f)
-            *c = c[1] ? '?' : '\0';
+    who[strcspn(who, "\n")] = '\0';
     mr_error_plain(err, -EBUSY, "another saver works in '%s'%s%s", folder, *who ? ": " : "", who);
     mr_error_hint(err, "one job at a time may save into a folder; give this one another");
     return -EBUSY;

@@ -3,6 +3,7 @@
 #include "checkpoint/checkpoint_list.h"
 
 #include "base/common.h"
+#include "base/map.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -35,27 +36,22 @@ int mr_checkpoint_name_check(const char *name, size_t cap, struct mr_error *err)
     return 0;
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp((*(const struct mr_checkpoint_entry *const *)a)->name,
-                  (*(const struct mr_checkpoint_entry *const *)b)->name);
-}
-
 int mr_checkpoint_list_check(const struct mr_checkpoint_list *l, struct mr_error *err)
 {
-    const struct mr_checkpoint_entry **sorted = calloc(MR_MAX(l->n, 1u), sizeof(*sorted));
-    if (!sorted)
-        return mr_error_set(err, -ENOMEM, "cannot check %zu files", l->n);
-    for (size_t i = 0; i < l->n; i++)
-        sorted[i] = &l->items[i];
-    qsort(sorted, l->n, sizeof(*sorted), by_name);
+    struct mr_map seen = {0};
     int rc = 0;
-    for (size_t i = 1; i < l->n && !rc; i++)
-        if (strcmp(sorted[i - 1]->name, sorted[i]->name) == 0)
+    for (size_t i = 0; i < l->n && !rc; i++) {
+        const struct mr_checkpoint_entry *e = &l->items[i], *first;
+        uint64_t *at = mr_map_put(&seen, mr_hash_bytes(e->name, strlen(e->name), 0));
+        if (!at)
+            rc = mr_error_set(err, -ENOMEM, "cannot check %zu files", l->n);
+        else if (*at && strcmp((first = &l->items[*at - 1])->name, e->name) == 0)
             rc = mr_error_plain(err, MR_E_USAGE, "two files of one checkpoint are named '%s' (ranks %u and %u)",
-                                sorted[i]->name, MR_MIN(sorted[i - 1]->rank, sorted[i]->rank),
-                                MR_MAX(sorted[i - 1]->rank, sorted[i]->rank));
-    free(sorted);
+                                e->name, MR_MIN(first->rank, e->rank), MR_MAX(first->rank, e->rank));
+        else
+            *at = i + 1;
+    }
+    mr_map_done(&seen);
     return rc;
 }
 

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -126,27 +127,15 @@ int mr_checkpoint_publish(const struct mr_checkpoint_place *at, uint64_t step, s
     return rc;
 }
 
-/* The folder itself must outlive a crash, too: its name lies in its parent. */
-static int sync_parent(const struct mr_checkpoint_place *at, struct mr_error *err)
-{
-    struct mr_path parent = mr_path("%s", at->folder);
-    size_t n = strlen(parent.text);
-    while (n > 1 && parent.text[n - 1] == '/')
-        parent.text[--n] = '\0';
-    char *slash = strrchr(parent.text, '/');
-    if (slash)
-        slash[slash == parent.text] = '\0';
-    return at->store->ops->sync_dir(at->store, slash ? parent.text : ".", err);
-}
-
 int mr_checkpoint_begin(const struct mr_checkpoint_place *at, uint64_t step, struct mr_error *err)
 {
     struct mr_path tmp = mr_checkpoint_dir_path(at->folder, step, MR_CHECKPOINT_TMP);
     struct mr_store_stat st;
     bool is_new = at->store->ops->stat(at->store, at->folder, &st, NULL) != 0;
     int rc = mr_store_mkdirs(at->store, at->folder, err);
-    if (!rc && is_new && at->fsync)
-        rc = sync_parent(at, err);
+    struct mr_path folder = mr_path("%s", at->folder);
+    if (!rc && is_new && at->fsync) /* the folder itself must outlive a crash, too: its name lies in its parent */
+        rc = at->store->ops->sync_dir(at->store, dirname(folder.text), err);
     if (!rc)
         rc = mr_checkpoint_folder_repair(at->store, at->folder, err);
     if (rc)

@@ -238,13 +238,13 @@ int mr_state_have_common(const struct mr_save_place *final, const struct mr_chec
                          const char *what, struct mr_state_have *mine, struct mr_state_have *common,
                          struct mr_error *err)
 {
-    struct mr_state_have own = {0}, all = {0};
+    struct mr_state_have all = {0};
     struct mr_path dir = mr_path("%s/" PREFIX "%s-%s", final->at.folder, what, final->job);
     struct mr_save_wait w = mr_save_wait_for(final, 0);
     bool alone = final->world == 1 || !final->at.shared;
-    int rc = look(final, tier, tiers, &own);
-    for (size_t i = 0; i < own.n && !rc && alone; i++) {
-        struct mr_state_had h = own.item[i];
+    int rc = look(final, tier, tiers, mine);
+    for (size_t i = 0; i < mine->n && !rc && alone; i++) {
+        struct mr_state_had h = mine->item[i];
         h.tier = 0;
         h.world = final->at.shared ? h.world : 1; /* else each rank's is whole by itself */
         rc = add(&all, &h);
@@ -252,16 +252,12 @@ int mr_state_have_common(const struct mr_save_place *final, const struct mr_chec
     if (rc)
         mr_error_set(err, rc, "cannot list checkpoints");
     else if (!alone)
-        rc = say(final, dir.text, &own, err);
+        rc = say(final, dir.text, mine, err);
     for (uint32_t r = 0; r < final->world && !rc && !alone; r++)
         rc = hear(final, dir.text, r, &w, &all, err);
     all.n = rc ? 0 : all.n;
     keep_whole(&all);
     *common = all;
-    if (mine)
-        *mine = own;
-    else
-        mr_state_have_done(&own);
     return rc;
 }
 
@@ -350,13 +346,14 @@ int mr_state_nearest(const struct mr_saver_params *params, uint64_t *step, size_
 {
     struct mr_saver_params p = {0};
     struct near r = {0};
-    struct mr_state_have common = {0};
+    struct mr_state_have mine = {0}, common = {0};
     memcpy(&p, params, MR_MIN(params->size, sizeof p));
     int rc = open_all(&p, &r, err);
     if (!rc)
-        rc = mr_state_have_common(&r.final, r.at, r.n, "load", NULL, &common, err);
+        rc = mr_state_have_common(&r.final, r.at, r.n, "load", &mine, &common, err);
     if (!rc)
         rc = choose(&r, &common, step, place, err);
+    mr_state_have_done(&mine);
     mr_state_have_done(&common);
     close_all(&r);
     return rc;

@@ -31,7 +31,7 @@ struct mr_path mr_state_tier_folder(const char *tier, uint32_t share);
 /* The folder of that rank in a tier. */
 int mr_state_tier_open(const struct mr_saver_tier *of, uint32_t rank, struct mr_events *events,
                        struct mr_checkpoint_place *out, struct mr_error *err);
-/* Waits for all ranks, as long as a save may. *mine: the shares of this rank, or NULL; by tier, step, save and share. */
+/* Waits for all ranks, as long as a save may. *mine: the shares of this rank, by tier, step, save and share. */
 int mr_state_have_common(const struct mr_save_place *final, const struct mr_checkpoint_place *const *tier, size_t tiers,
                          const char *what, struct mr_state_have *mine, struct mr_state_have *common,
                          struct mr_error *err);

@@ -192,14 +192,6 @@ static bool is_stopped(const struct mr_pace_way *w)
     return w->stop && atomic_load(w->stop);
 }
 
-static void rest(struct mr_pace *p, uint64_t until_ns)
-{
-    pthread_mutex_lock(&p->lock);
-    if (!p->hurry)
-        mr_cond_wait_until(&p->hurried, &p->lock, until_ns);
-    pthread_mutex_unlock(&p->lock);
-}
-
 /* Waits for the device; how many of the bytes may go. */
 static size_t pass(const struct mr_pace_way *w, size_t bytes)
 {
@@ -213,7 +205,7 @@ static size_t pass(const struct mr_pace_way *w, size_t bytes)
         uint64_t got = mr_traffic_take(w->device, &ask, now, &wait_ns);
         if (got)
             return (size_t)got;
-        rest(w->pace, now + wait_ns);
+        mr_pace_wait(w->pace, now + wait_ns);
     }
 }
 

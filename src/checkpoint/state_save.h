@@ -68,6 +68,7 @@ struct mr_save {
     bool begun, drained;       /* drained: its pieces are a drain's in the trace */
     pthread_mutex_t lock;
     _Atomic uint64_t io_ns, fsync_ns;
+    uint64_t held_bytes, wait_ns;  /* what it counts as in a tier, and how long it waited for room there */
     uint64_t durable_ns;           /* when it had its name; 0 before */
     uint64_t all_bytes, all_files; /* of all ranks, once it has its name; leader */
     uint64_t patience_ns;          /* for how long other ranks are waited for; 0: the place's timeout */

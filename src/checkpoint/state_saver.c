@@ -21,8 +21,7 @@
 #include <unistd.h>
 
 #define WRITERS_DEFAULT 4u /* while one computes a checksum, the others keep the device busy */
-#define COPIERS_MAX 64
-#define RING_MIN 2 /* slots: one is copied while one is written */
+#define RING_MIN 2         /* slots: one is copied while one is written */
 
 /* ---- opening and closing ---- */
 
@@ -99,7 +98,7 @@ static int start(struct mr_saver *s, struct mr_error *err)
     s->place.latest = !s->hooks.emulated;
     s->place.stop = &s->stop;
     s->place.stopped = s->hooks.stopped;
-    s->place.agree = s->p.sync ? s->hooks.agree : NULL;
+    s->place.agree = s->hooks.agree;
     s->place.user = s->hooks.user;
     if (!rc && !s->p.sync)
         rc = mr_store_require(s->place.at.store, MR_STORE_CAP_OFFSET_WRITE, what, err);
@@ -118,8 +117,8 @@ int mr_saver_open_with(const struct mr_saver_params *params, const struct mr_sav
         return mr_error_set(err, -ENOMEM, "cannot make a saver");
     struct mr_saver_params *p = &s->p;
     memcpy(p, params, MR_MIN(params->size, sizeof *p)); /* of a program that knows fewer of them */
-    p->copy_threads = MR_MIN(p->copy_threads ? p->copy_threads : mr_cpus_available(), COPIERS_MAX);
-    p->write_threads = MR_MIN(p->write_threads ? p->write_threads : WRITERS_DEFAULT, MR_SAVER_WRITERS_MAX);
+    p->copy_threads = MR_MIN(p->copy_threads ? p->copy_threads : mr_cpus_available(), MR_SAVER_THREADS_MAX);
+    p->write_threads = MR_MIN(p->write_threads ? p->write_threads : WRITERS_DEFAULT, MR_SAVER_THREADS_MAX);
     pthread_mutex_init(&s->lock, NULL);
     mr_cond_init(&s->changed);
     mr_state_ring_init(&s->ring);
@@ -229,58 +228,51 @@ static int make_job(struct mr_saver *s, uint64_t step, const struct mr_state *st
     return rc;
 }
 
-struct copying {
-    struct mr_saver *s;
-    struct job *j;
-    const struct mr_state_image *image;
-    uint64_t room_ns[COPIERS_MAX];
-};
-
 static int copy_chunk(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error *err)
 {
-    struct copying *c = ctx->user;
-    struct chunk *k = &c->j->chunk[index];
-    uint8_t *slot = mr_state_ring_take(&c->s->ring, c->s->pace, &c->room_ns[ctx->thread]);
-    *k = (struct chunk){.slot = slot, .index = (size_t)index};
-    k->file = mr_save_chunk(&c->j->save, k->index, &k->at, &k->bytes);
-    int rc = mr_state_image_fill(c->image, index * c->s->chunk_bytes, slot, k->bytes, err);
+    struct behind *b = ctx->user;
+    struct mr_saver *s = b->s;
+    struct chunk *k = &b->j->chunk[index];
+    uint64_t waited_ns = 0;
+    *k = (struct chunk){.slot = mr_state_ring_take(&s->ring, s->pace, &waited_ns), .index = (size_t)index};
+    atomic_fetch_add(&b->room_ns, waited_ns);
+    k->file = mr_save_chunk(&b->j->save, k->index, &k->at, &k->bytes);
+    int rc = mr_state_image_fill(&b->image, index * s->chunk_bytes, k->slot, k->bytes, err);
     if (rc) {
-        mr_state_ring_give(&c->s->ring, slot); /* S3 */
+        mr_state_ring_give(&s->ring, k->slot); /* S3 */
         return rc;
     }
-    pthread_mutex_lock(&c->s->lock);
-    *c->j->tail = k;
-    c->j->tail = &k->next;
-    c->j->queued++;
-    pthread_cond_signal(&c->s->changed);
-    pthread_mutex_unlock(&c->s->lock);
+    pthread_mutex_lock(&s->lock);
+    *b->j->tail = k;
+    b->j->tail = &k->next;
+    b->j->queued++;
+    pthread_cond_signal(&s->changed);
+    pthread_mutex_unlock(&s->lock);
     return 0;
 }
 
-/* `err` is not NULL. */
-static int copy_state(struct mr_saver *s, struct job *j, const struct mr_state_image *image, struct mr_save_result *r,
-                      struct mr_error *err)
+static int copy_state(struct behind *b, struct mr_error *err)
 {
-    if (!s->tiers) /* else the drain's is the last leg */
-        mr_pace_save(s->pace, image->bytes, mr_now_ns());
-    struct copying c = {.s = s, .j = j, .image = image};
-    uint64_t start = mr_now_ns();
+    struct mr_saver *s = b->s;
+    struct job *j = b->j;
+    uint64_t start = mr_now_ns(), step = j->save.step; /* once it is copied, the job is the writers' */
+    if (!s->tiers)                                     /* else the drain's is the last leg */
+        mr_pace_save(s->pace, b->image.bytes, start);
     j->fits = s->ring.slot.n >= j->save.chunks;
     pthread_mutex_lock(&s->lock);
     append_job(s, j);
     pthread_mutex_unlock(&s->lock);
-    uint64_t step = j->save.step; /* once it is copied, the job is the writers' */
-    int rc = mr_workers_run(s->p.copy_threads, j->save.chunks, 1, copy_chunk, &c, NULL, err);
+    int rc = mr_workers_run(s->p.copy_threads, j->save.chunks, 1, copy_chunk, b, NULL, err);
     pthread_mutex_lock(&s->lock);
     if (rc)
         mr_failure_keep(&j->failure, rc, err);
     j->copied = true;
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
-    r->copy_ns = mr_now_ns() - start;
-    for (unsigned i = 0; i < s->p.copy_threads; i++)
-        r->room_ns += c.room_ns[i];
-    mr_checkpoint_emit(s->place.events, MR_SPAN_SNAPSHOT, step, start, start + r->copy_ns, image->bytes);
+    uint64_t end = mr_now_ns();
+    mr_checkpoint_emit(s->place.events, MR_SPAN_SNAPSHOT, step, start, end, b->image.bytes);
+    b->result = (struct mr_save_result){
+        .bytes = b->image.bytes - b->image.header_bytes, .copy_ns = end - start, .room_ns = atomic_load(&b->room_ns)};
     return rc;
 }
 
@@ -351,14 +343,10 @@ int mr_saver_fail(struct mr_saver *s, uint64_t step, const char *why, struct mr_
     return 0;
 }
 
-/* Everything before the copy. On success *image and *j are the caller's. */
+/* Everything before the copy. */
 static int describe(struct mr_saver *s, uint64_t step, const struct mr_state *state, struct mr_state_image *image,
                     struct job **j, struct mr_error *err)
 {
-    if (s->pid != getpid())
-        return mr_error_plain(err, MR_E_USAGE, "a saver cannot be used in a forked child");
-    if (step > MR_CHECKPOINT_STEP_MAX)
-        return mr_error_plain(err, MR_E_USAGE, "step %" PRIu64 " is beyond %llu", step, MR_CHECKPOINT_STEP_MAX);
     int rc = mr_state_image_make(state, s->hooks.files ? s->chunk_bytes : 0, image, err);
     if (rc)
         return rc;
@@ -372,37 +360,16 @@ static int describe(struct mr_saver *s, uint64_t step, const struct mr_state *st
     return rc;
 }
 
-/* The same; the other ranks learn of a state that cannot be saved. `err` is not NULL. */
-static int prepare(struct mr_saver *s, uint64_t step, const struct mr_state *state, struct mr_state_image *image,
-                   struct job **j, struct mr_error *err)
+int mr_saver_prepare(struct mr_saver *s, uint64_t step, const struct mr_state *state, struct mr_state_image *image,
+                     struct job **j, struct mr_error *err)
 {
+    if (s->pid != getpid())
+        return mr_error_plain(err, MR_E_USAGE, "a saver cannot be used in a forked child");
+    if (step > MR_CHECKPOINT_STEP_MAX)
+        return mr_error_plain(err, MR_E_USAGE, "step %" PRIu64 " is beyond %llu", step, MR_CHECKPOINT_STEP_MAX);
     int rc = describe(s, step, state, image, j, err);
-    if (rc && step <= MR_CHECKPOINT_STEP_MAX)
+    if (rc)
         mr_saver_fail(s, step, err->message, NULL);
-    return rc;
-}
-
-/* Nothing is written behind: its errors are all this save's own, and drains tell theirs by wait. */
-static int save_synchronously(struct mr_saver *s, uint64_t step, const struct mr_state *state, int rc,
-                              struct mr_save_result *out, struct mr_error *err)
-{
-    struct mr_state_image image = {0};
-    struct job *j = NULL;
-    struct mr_error own;
-    uint64_t start = mr_now_ns();
-    err = err ? err : &own;
-    rc = rc ? rc : prepare(s, step, state, &image, &j, err);
-    uint64_t bytes = j ? j->save.bytes - image.header_bytes : 0;
-    rc = mr_saver_save_now(s, j ? &j->save : NULL, &image, rc, err);
-    if (j) {
-        pthread_mutex_lock(&s->lock);
-        mr_saver_note_over(s, j, rc);
-        pthread_mutex_unlock(&s->lock);
-        mr_state_image_done(&image);
-        mr_saver_free_job(j);
-    }
-    if (!rc && out)
-        *out = (struct mr_save_result){.bytes = bytes, .blocked_ns = mr_now_ns() - start};
     return rc;
 }
 
@@ -412,7 +379,7 @@ static void *copier_main(void *user)
     struct behind *b = user;
     struct mr_saver *s = b->s;
     struct mr_error why;
-    int rc = copy_state(s, b->j, &b->image, &b->result, &why);
+    int rc = copy_state(b, &why);
     if (rc) { /* a save that the caller is told about is not told again */
         mr_failure_keep(&b->failure, rc, &why);
         pthread_mutex_lock(&s->lock);
@@ -420,7 +387,6 @@ static void *copier_main(void *user)
         s->untold.code = 0;
         pthread_mutex_unlock(&s->lock);
     }
-    b->result.bytes = b->image.bytes - b->image.header_bytes;
     mr_state_image_done(&b->image);
     return NULL;
 }
@@ -435,7 +401,7 @@ static int start_copy(struct mr_saver *s, uint64_t step, const struct mr_state *
     uint64_t start = mr_now_ns();
     int earlier = settle(s, err);
     *b = (struct behind){.s = s};
-    int rc = prepare(s, step, state, &b->image, &b->j, earlier || !err ? &own : err);
+    int rc = mr_saver_prepare(s, step, state, &b->image, &b->j, earlier || !err ? &own : err);
     if (rc) {
         *b = (struct behind){0};
         return earlier ? earlier : rc;
@@ -453,20 +419,10 @@ int mr_saver_save(struct mr_saver *s, uint64_t step, const struct mr_state *stat
                   struct mr_error *err)
 {
     if (s->p.sync)
-        return save_synchronously(s, step, state, 0, out, err);
+        return mr_saver_save_now(s, step, state, out, err);
     int earlier = start_copy(s, step, state, false, err);
     int rc = s->behind.s ? mr_saver_fence(s, out, earlier ? NULL : err) : 0; /* else there is nothing to copy */
     return earlier ? earlier : rc;
-}
-
-int mr_saver_save_or_fail(struct mr_saver *s, uint64_t step, const struct mr_state *state, int rc,
-                          struct mr_save_result *out, struct mr_error *err)
-{
-    if (!rc)
-        return mr_saver_save(s, step, state, out, err);
-    if (s->p.sync)
-        return save_synchronously(s, step, state, rc, out, err);
-    return mr_saver_fail(s, step, err ? err->message : "it could not describe its files", NULL), rc;
 }
 
 /* ---- copying behind ---- */
@@ -527,13 +483,11 @@ static void *end_main(void *user)
     pthread_mutex_lock(&s->lock);
     while (!s->closing && mr_now_ns() < s->end_ns)
         mr_cond_wait_until(&s->changed, &s->lock, s->end_ns);
-    if (!s->closing) {
-        atomic_store(&s->stop, true); /* nobody waits for other ranks */
-        for (struct job *j = s->first; j; j = j->next)
-            mr_saver_fail_late(j);
-        pthread_cond_broadcast(&s->changed);
-    }
     bool late = !s->closing;
+    atomic_store(&s->stop, late); /* nobody waits for other ranks */
+    for (struct job *j = late ? s->first : NULL; j; j = j->next)
+        mr_saver_fail_late(j);
+    pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
     if (late && s->tiers)
         mr_state_tiers_cut(s->tiers);

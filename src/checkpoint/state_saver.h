@@ -23,9 +23,6 @@ struct mr_saver_hooks {
 
 int mr_saver_open_with(const struct mr_saver_params *p, const struct mr_saver_hooks *hooks, struct mr_saver **out,
                        struct mr_error *err);
-/* mr_saver_save, or with a code that is not 0 the same failure on all ranks: err has the reason. */
-int mr_saver_save_or_fail(struct mr_saver *s, uint64_t step, const struct mr_state *state, int rc,
-                          struct mr_save_result *out, struct mr_error *err);
 /* Waits until nothing is under way; MR_E_INTERRUPTED. Other errors stay for those who ask for them. */
 int mr_saver_settle(struct mr_saver *s, struct mr_error *err);
 /* Waits for what is written behind, not for drains: those are cut short. */
@@ -36,7 +33,7 @@ struct mr_saver_did {
     uint64_t wait_ns, write_ns, fsync_ns;
 };
 
-#define MR_SAVER_WRITERS_MAX 64
+#define MR_SAVER_THREADS_MAX 64
 
 struct chunk {
     struct chunk *next;
@@ -70,7 +67,8 @@ struct behind {
     struct job *j;
     struct mr_state_image image;
     struct mr_save_result result;
-    uint64_t blocked_ns; /* the caller, before the fence */
+    uint64_t blocked_ns;      /* the caller, before the fence */
+    _Atomic uint64_t room_ns; /* waiting for room in the ring */
     pthread_t thread;
     bool running;
     struct mr_failure failure;
@@ -90,7 +88,7 @@ struct mr_saver {
     uint64_t last_step; /* and how often it was saved in a row: parts of a save's id, the same on all ranks */
     unsigned again;
     atomic_bool stop;
-    pthread_t thread[MR_SAVER_WRITERS_MAX];
+    pthread_t thread[MR_SAVER_THREADS_MAX];
     unsigned running;
 
     pthread_mutex_t lock;
@@ -109,13 +107,16 @@ struct mr_saver {
 /* ---- of the writers (state_writer.c) ---- */
 
 void *mr_saver_writer(void *saver);
-/* Lists a save that is over. The lock is held. */
-void mr_saver_note_over(struct mr_saver *s, const struct job *j, int code);
 /* Fails it: the time of mr_saver_end_within is over. The lock is held. */
 void mr_saver_fail_late(struct job *j);
 void mr_saver_free_job(struct job *j);
-/* Writes from the caller's memory and waits for the name; all ranks together where they agree. */
-int mr_saver_save_now(struct mr_saver *s, struct mr_save *save, const struct mr_state_image *image, int rc,
+/* A save of a synchronous saver: writes from the caller's memory and waits for the name; all ranks together where they
+ * agree. */
+int mr_saver_save_now(struct mr_saver *s, uint64_t step, const struct mr_state *state, struct mr_save_result *out,
                       struct mr_error *err);
+/* Of state_saver.c: everything before the first byte. On success *image and *j are the caller's; else other ranks learn
+ * of a state that cannot be saved. `err` is not NULL. */
+int mr_saver_prepare(struct mr_saver *s, uint64_t step, const struct mr_state *state, struct mr_state_image *image,
+                     struct job **j, struct mr_error *err);
 
 #endif

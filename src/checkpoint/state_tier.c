@@ -650,9 +650,9 @@ void mr_state_tiers_free(struct mr_state_tiers *t)
 
 /* ---- seen by the saver ---- */
 
-int mr_state_tiers_add(struct mr_state_tiers *t, const struct mr_save *s, uint64_t bytes, struct mr_error *err)
+int mr_state_tiers_add(struct mr_state_tiers *t, const struct mr_save *s, struct mr_error *err)
 {
-    struct held h = {.is = {.step = s->step, .bytes = bytes}, .queued_ns = mr_now_ns()};
+    struct held h = {.is = {.step = s->step, .bytes = s->held_bytes}, .queued_ns = mr_now_ns()};
     snprintf(h.is.id, sizeof h.is.id, "%s", s->id);
     pthread_mutex_lock(&t->lock);
     mr_pace_save(t->pace, s->bytes, h.queued_ns);

@@ -28,8 +28,8 @@ const struct mr_save_place *mr_state_tiers_first(struct mr_state_tiers *t);
 int mr_state_tiers_wait(struct mr_state_tiers *t, uint64_t step, struct mr_error *err);
 /* A save of that step is in the final folder: what the first tier has of it is out of date. */
 void mr_state_tiers_drop(struct mr_state_tiers *t, uint64_t step);
-/* A save is complete in the first tier, and counts as so many bytes there. */
-int mr_state_tiers_add(struct mr_state_tiers *t, const struct mr_save *s, uint64_t bytes, struct mr_error *err);
+/* A save is complete in the first tier. */
+int mr_state_tiers_add(struct mr_state_tiers *t, const struct mr_save *s, struct mr_error *err);
 /* Checkpoints that are not in the final folder yet; `failed`: also those that failed to get there. */
 unsigned mr_state_tiers_pending(struct mr_state_tiers *t, bool failed);
 /* The first failure nobody was told yet, and the first of all. */

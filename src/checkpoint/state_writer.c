@@ -53,7 +53,8 @@ void mr_saver_fail_late(struct job *j)
     mr_failure_keep(&j->failure, MR_E_TIMEOUT, &why);
 }
 
-void mr_saver_note_over(struct mr_saver *s, const struct job *j, int code)
+/* Lists a save that is over. The lock is held. */
+static void note_over(struct mr_saver *s, const struct job *j, int code)
 {
     struct mr_saved *over = MR_VEC_ADD(&s->over); /* without memory it is done and not listed */
     if (over)
@@ -67,38 +68,54 @@ static void set_patience(const struct mr_saver *s, struct job *j)
         j->save.patience_ns = mr_save_patience(&s->place, j->start_ns);
 }
 
-/* T5: a save that its tier cannot take. It is the drain of its step for the ranks whose tier took theirs, and nothing
- * else is drained meanwhile. */
-static int go_around(struct mr_saver *s, struct mr_save *save, const struct mr_error *why, struct mr_error *err)
+/* Whether a failed save says that the tier is no good, rather than the call, the ranks or the user. */
+static bool tier_failed(int rc)
 {
+    return rc == MR_E_LIMIT || rc == MR_E_CORRUPT || rc == MR_E_FORMAT || (rc < 0 && rc > -4096 && rc != -ENOMEM);
+}
+
+/* T5: a save that its tier cannot take, for the reason in `err`, begins in the folder. It is the drain of its step for
+ * the ranks whose tier took theirs, and nothing else is drained meanwhile. */
+static int go_around(struct mr_saver *s, struct mr_save *save, struct mr_error *err)
+{
+    uint64_t start = mr_now_ns();
     if (!s->place.agree || s->place.rank == 0)
         mr_log(MR_LOG_WARN, "the checkpoint of step %" PRIu64 " goes around the %s: %s", save->step,
-               s->hooks.emulated ? "burst buffer" : "tier", why->message);
-    int rc = mr_state_tiers_wait(s->tiers, MR_ALL_STEPS, err);
+               s->hooks.emulated ? "burst buffer" : "tier", err->message);
+    int rc = mr_save_agree(&s->place, mr_state_tiers_wait(s->tiers, MR_ALL_STEPS, err), err);
+    save->wait_ns += mr_now_ns() - start;
     snprintf(save->by, sizeof save->by, "-%s", s->place.job);
     mr_save_again(save, &s->place);
-    return rc;
+    return rc && s->p.sync ? rc : mr_save_begin(save, err);
+}
+
+/* In the first tier, or around it; in the folder where there are no tiers. `err` is not NULL. */
+static int begin_save(struct mr_saver *s, struct mr_save *save, struct mr_error *err)
+{
+    uint64_t start = mr_now_ns();
+    if (!s->tiers)
+        return mr_save_begin(save, err);
+    save->held_bytes = save->bytes;
+    int rc = s->hooks.sum ? s->hooks.sum(s->hooks.user, &save->held_bytes, err) : 0;
+    if (!rc)
+        rc = mr_save_agree(&s->place, mr_state_tiers_room(s->tiers, save->step, save->held_bytes, err), err);
+    save->wait_ns = mr_now_ns() - start;
+    if (!rc) {
+        save->place = mr_state_tiers_first(s->tiers);
+        rc = mr_save_begin(save, err);
+        rc = rc ? mr_save_end(save, rc, err) : 0;
+    }
+    return rc && (tier_failed(rc) || !s->p.sync) ? go_around(s, save, err) : rc;
 }
 
 /* The lock is held, and let go meanwhile. */
 static void open_file(struct mr_saver *s, struct job *j)
 {
     struct mr_error why;
-    struct mr_save *save = &j->save;
     j->file = OPENING;
     set_patience(s, j);
     pthread_mutex_unlock(&s->lock);
-    int rc = s->tiers ? mr_state_tiers_room(s->tiers, save->step, save->bytes, &why) : 0;
-    if (!rc) {
-        save->place = s->tiers ? mr_state_tiers_first(s->tiers) : save->place;
-        rc = mr_save_begin(save, &why);
-    }
-    if (rc && s->tiers) { /* the save need not fail with it */
-        if (save->place != &s->place)
-            mr_save_end(save, rc, &why);
-        go_around(s, save, &why, NULL);
-        rc = mr_save_begin(save, &why);
-    }
+    int rc = begin_save(s, &j->save, &why);
     pthread_mutex_lock(&s->lock);
     j->file = OPEN;
     if (rc)
@@ -181,7 +198,7 @@ static void end_job(struct mr_saver *s, struct job *j)
         why = j->failure.why;
     rc = mr_save_end(&j->save, rc, &why);
     if (!rc && j->save.place != &s->place)
-        rc = mr_state_tiers_add(s->tiers, &j->save, j->save.bytes, &why);
+        rc = mr_state_tiers_add(s->tiers, &j->save, &why);
     pthread_mutex_lock(&s->lock);
     if (rc)
         mr_failure_keep(&j->failure, rc, &why);
@@ -189,7 +206,7 @@ static void end_job(struct mr_saver *s, struct job *j)
         s->rank_is_late = rc != 0;
     if (rc && !j->told)
         mr_failure_keep(&s->untold, rc, &j->failure.why);
-    mr_saver_note_over(s, j, rc);
+    note_over(s, j, rc);
     s->first = j->next;
     if (!s->first)
         s->last = &s->first;
@@ -288,69 +305,51 @@ static int write_all(struct direct *d, struct mr_error *err)
     return rc;
 }
 
-static int save_at(struct mr_saver *s, struct mr_save *save, const struct mr_state_image *image, struct mr_error *err)
+/* Everything after the beginning, whose result is `rc`. */
+static int write_and_end(struct direct *d, int rc, struct mr_error *err)
 {
-    struct direct d = {.s = s, .save = save, .image = image};
-    int rc = mr_save_begin(save, err);
     if (!rc)
-        rc = write_all(&d, err);
-    return mr_save_end(save, rc, err);
+        rc = write_all(d, err);
+    return mr_save_end(d->save, rc, err);
 }
 
-/* Whether a failed save says that the tier is no good, rather than the call, the ranks or the user. */
-static bool tier_failed(int rc)
+/* Nothing is written behind: errors are all this save's own, and drains tell theirs by wait. */
+static int save_job(struct mr_saver *s, struct job *j, const struct mr_state_image *image, struct mr_error *err)
 {
-    return rc == MR_E_LIMIT || rc == MR_E_CORRUPT || rc == MR_E_FORMAT || (rc < 0 && rc > -4096 && rc != -ENOMEM);
-}
-
-static int save_in_tier(struct mr_saver *s, struct mr_save *save, const struct mr_state_image *image,
-                        struct mr_error *err)
-{
-    uint64_t start = mr_now_ns(), bytes = save->bytes;
-    int rc = s->hooks.sum ? s->hooks.sum(s->hooks.user, &bytes, err) : 0;
-    if (rc)
-        return rc;
-    rc = mr_save_agree(&s->place, mr_state_tiers_room(s->tiers, save->step, bytes, err), err);
-    s->did.wait_ns = mr_now_ns() - start;
-    save->place = mr_state_tiers_first(s->tiers);
-    if (!rc)
-        rc = save_at(s, save, image, err);
-    return rc ? rc : mr_state_tiers_add(s->tiers, save, bytes, err);
-}
-
-/* What the tier has of this step is out of date then. */
-static int save_around(struct mr_saver *s, struct mr_save *save, const struct mr_state_image *image,
-                       const struct mr_error *why, struct mr_error *err)
-{
-    uint64_t start = mr_now_ns();
-    int rc = mr_save_agree(&s->place, go_around(s, save, why, err), err);
-    s->did.wait_ns += mr_now_ns() - start;
-    if (!rc)
-        rc = save_at(s, save, image, err);
-    if (!rc)
-        mr_state_tiers_drop(s->tiers, save->step);
+    struct direct d = {.s = s, .save = &j->save, .image = image};
+    int rc = write_and_end(&d, begin_save(s, d.save, err), err);
+    if (tier_failed(rc) && d.save->place != &s->place)
+        rc = write_and_end(&d, go_around(s, d.save, err), err);
+    bool in_tier = d.save->place != &s->place;
+    if (!rc && in_tier)
+        rc = mr_state_tiers_add(s->tiers, d.save, err);
+    else if (!rc && s->tiers)
+        mr_state_tiers_drop(s->tiers, d.save->step); /* what the tier has of this step is out of date */
+    s->did =
+        (struct mr_saver_did){in_tier, d.save->wait_ns, atomic_load(&d.save->io_ns), atomic_load(&d.save->fsync_ns)};
+    pthread_mutex_lock(&s->lock);
+    note_over(s, j, rc);
+    pthread_mutex_unlock(&s->lock);
     return rc;
 }
 
-int mr_saver_save_now(struct mr_saver *s, struct mr_save *save, const struct mr_state_image *image, int rc,
+int mr_saver_save_now(struct mr_saver *s, uint64_t step, const struct mr_state *state, struct mr_save_result *out,
                       struct mr_error *err)
 {
+    struct mr_state_image image = {0};
+    struct job *j = NULL;
     struct mr_error why;
-    s->did = (struct mr_saver_did){0};
-    rc = mr_save_agree(&s->place, rc, err);
-    if (rc)
-        return rc;
-    if (s->tiers) {
-        rc = save_in_tier(s, save, image, &why);
-        s->did.in_tier = !rc;
-    }
-    if (tier_failed(rc))
-        rc = save_around(s, save, image, &why, err);
-    else if (rc && err)
+    uint64_t start = mr_now_ns();
+    int rc = mr_save_agree(&s->place, mr_saver_prepare(s, step, state, &image, &j, &why), &why);
+    uint64_t bytes = rc ? 0 : j->save.bytes - image.header_bytes;
+    if (!rc)
+        rc = save_job(s, j, &image, &why);
+    mr_state_image_done(&image);
+    if (j)
+        mr_saver_free_job(j);
+    if (rc && err)
         *err = why;
-    else if (!s->tiers)
-        rc = save_at(s, save, image, err);
-    s->did.write_ns = atomic_load(&save->io_ns);
-    s->did.fsync_ns = atomic_load(&save->fsync_ns);
+    else if (!rc && out)
+        *out = (struct mr_save_result){.bytes = bytes, .blocked_ns = mr_now_ns() - start};
     return rc;
 }
