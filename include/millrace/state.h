@@ -142,7 +142,7 @@ int mr_saver_wait(struct mr_saver *s, uint64_t step, struct mr_error *err);
 unsigned mr_saver_pending(struct mr_saver *s);
 /* The last save that is over; false: none. */
 bool mr_saver_last(struct mr_saver *s, struct mr_saved *out);
-/* The n-th that is over, from 0; false: not so many. */
+/* The n-th that is over, from 0, or with MR_ALL_STEPS the last; false: not so many. */
 bool mr_saver_saved(struct mr_saver *s, uint64_t n, struct mr_saved *out);
 /* Waits for all saves; the first error nobody was told yet. Frees in any case. Accepts NULL. */
 int mr_saver_close(struct mr_saver *s, struct mr_error *err);

@@ -10,6 +10,7 @@
 #define MR_ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 #define MR_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MR_MAX(a, b) ((a) > (b) ? (a) : (b))
+#define MR_ORDER(a, b) (((a) > (b)) - ((a) < (b))) /* for qsort and bsearch: -1, 0, 1 */
 #define MR_ALIGN_UP(x, a) (((x) + (a)-1) / (a) * (a))
 #define MR_LIKELY(x) __builtin_expect(!!(x), 1)
 #define MR_UNLIKELY(x) __builtin_expect(!!(x), 0)

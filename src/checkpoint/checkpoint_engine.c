@@ -120,21 +120,17 @@ static int agree(const struct engine *c, int code, struct mr_error *err)
     return c->p.agree ? c->p.agree(c->p.user, code, err) : code;
 }
 
-/* A number that all ranks of this job have and no other job: rank 0 draws it. Collective. */
-static int name_job(struct engine *c, char job[32], struct mr_error *err)
-{
-    uint64_t id = c->p.rank == 0 ? mr_mix64(mr_wall_ns() ^ mr_now_ns() ^ ((uint64_t)getpid() << 40)) >> 1 : 0;
-    int rc = c->p.world > 1 && c->p.sum ? c->p.sum(c->p.user, &id, err) : 0;
-    snprintf(job, 32, "%016" PRIx64, id); /* without drains ranks that agree need no name */
-    return rc;
-}
-
 static int need_saver(struct engine *c, struct mr_error *err)
 {
     char job[32];
-    int rc = c->saver ? 0 : name_job(c, job, err);
-    if (c->saver || rc)
+    if (c->saver)
+        return 0;
+    /* A number that all ranks of this job have and no other job: rank 0 draws it. Collective. */
+    uint64_t id = c->p.rank == 0 ? mr_mix64(mr_wall_ns() ^ mr_now_ns() ^ ((uint64_t)getpid() << 40)) >> 1 : 0;
+    int rc = c->p.world > 1 && c->p.sum ? c->p.sum(c->p.user, &id, err) : 0;
+    if (rc)
         return rc;
+    snprintf(job, 32, "%016" PRIx64, id); /* without drains ranks that agree need no name */
     uint64_t capacity = c->p.burst_bytes;
     const struct mr_saver_tier tier = {.folder = c->burst,
                                        .store = c->p.burst_store,
@@ -202,8 +198,7 @@ static int save_files(struct engine *c, uint64_t step, const struct mr_checkpoin
     }
     struct mr_state state = {.size = sizeof state, .tensor = t, .tensors = n};
     rc = agree(c, rc, err);
-    if (!rc)
-        rc = mr_saver_save(c->saver, step, &state, out, err);
+    rc = rc ? rc : mr_saver_save(c->saver, step, &state, out, err);
     free(t);
     free(from);
     return rc;
@@ -222,8 +217,7 @@ static int engine_save(struct mr_checkpointer *base, uint64_t step, const struct
     /* First what became of the saves before: a rank with an error to return makes no new save, so none may. */
     if (c->async)
         rc = agree(c, mr_saver_wait(c->saver, NO_STEP, err), err);
-    if (!rc)
-        rc = save_files(c, step, files, n, &saved, err);
+    rc = rc ? rc : save_files(c, step, files, n, &saved, err);
     if (c->async)
         rc = agree(c, rc, err);
     if (rc)
@@ -269,7 +263,7 @@ static int engine_drain(struct mr_checkpointer *base, struct mr_error *err)
         return c->async ? agree(c, 0, err) : 0;
     int rc = mr_saver_wait(c->saver, MR_ALL_STEPS, &why);
     if (c->burst && (!rc || rc != MR_E_INTERRUPTED)) {
-        int first = mr_state_tiers_failure(c->saver->tiers, rc ? NULL : &why);
+        int first = mr_state_tiers_failure(c->saver->tiers, false, rc ? NULL : &why);
         rc = rc ? rc : first;
     }
     int mine = agree(c, rc == MR_E_PEER ? 0 : rc, &why); /* the cause before what the others saw of it */
@@ -346,8 +340,7 @@ static int load_from(struct load *l, const char *folder, uint64_t step, uint32_t
     bool tensors = false;
     uint64_t bytes = 0;
     int rc = mr_checkpoint_find(l->at->store, folder, step, &l->dir, err);
-    if (!rc)
-        rc = mr_checkpoint_read_list(l->at, l->dir.text, &l->list, err);
+    rc = rc ? rc : mr_checkpoint_read_list(l->at, l->dir.text, &l->list, err);
     if (rc)
         return rc;
     if (l->list.step != step)
@@ -363,8 +356,7 @@ static int load_from(struct load *l, const char *folder, uint64_t step, uint32_t
         l->list.items[n++] = *e;
     }
     l->list.n = n;
-    if (!rc)
-        rc = mr_checkpoint_verify(&l->c->p, l->at, l->dir.text, &l->list, &l->read_ns, err);
+    rc = rc ? rc : mr_checkpoint_verify(&l->c->p, l->at, l->dir.text, &l->list, &l->read_ns, err);
     mr_checkpoint_list_done(&l->list);
     if (!rc && tensors)
         return count_tensors(l->c, folder, step, mine, out, err);
@@ -435,8 +427,7 @@ static int engine_load(struct mr_checkpointer *base, uint64_t step, uint32_t shi
     else if (c->async)
         rc = engine_drain(base, err);
     r.wait_ns = mr_now_ns() - start;
-    if (!rc)
-        rc = agree(c, load_share(&l, step, shift, &r, err), err);
+    rc = rc ? rc : agree(c, load_share(&l, step, shift, &r, err), err);
     if (rc)
         return rc;
     r.duration_ns = mr_now_ns() - start;

@@ -72,22 +72,19 @@ static int collect(void *user, const char *name, bool is_dir, struct mr_error *e
 static int by_step(const void *a, const void *b)
 {
     const struct mr_checkpoint_dir *x = a, *y = b;
-    return x->step != y->step ? (x->step > y->step ? 1 : -1) : (int)x->kind - (int)y->kind;
+    return x->step != y->step ? MR_ORDER(x->step, y->step) : (int)x->kind - (int)y->kind;
 }
 
 int mr_checkpoint_dirs_read(struct mr_store *s, const char *folder, struct mr_checkpoint_dirs *out,
                             struct mr_error *err)
 {
-    struct mr_checkpoint_dirs d = {0};
-    int rc = s->ops->list(s, folder, collect, &d, err);
-    if (rc < 0) {
-        free(d.item);
-        return rc;
-    }
-    if (d.n)
-        qsort(d.item, d.n, sizeof(*d.item), by_step);
-    *out = d;
-    return 0;
+    *out = (struct mr_checkpoint_dirs){0};
+    int rc = s->ops->list(s, folder, collect, out, err);
+    if (rc < 0)
+        mr_checkpoint_dirs_done(out);
+    if (out->n)
+        qsort(out->item, out->n, sizeof(*out->item), by_step);
+    return MR_MIN(rc, 0);
 }
 
 void mr_checkpoint_dirs_done(struct mr_checkpoint_dirs *d)
@@ -108,7 +105,6 @@ int mr_checkpoint_find(struct mr_store *s, const char *folder, uint64_t step, st
 {
     struct mr_checkpoint_dirs d;
     uint64_t newest = UINT64_MAX;
-    bool found = false;
     int rc = mr_checkpoint_dirs_read(s, folder, &d, err);
     if (rc == -ENOTDIR) {
         mr_error_plain(err, MR_E_INCOMPLETE, "'%s' is no folder of checkpoints", folder);
@@ -119,17 +115,19 @@ int mr_checkpoint_find(struct mr_store *s, const char *folder, uint64_t step, st
                    ? mr_error_plain(err, MR_E_INCOMPLETE,
                                     "there is no complete checkpoint in '%s': the folder does not exist", folder)
                    : rc;
-    for (size_t i = d.n; i-- > 0 && !found;) {
+    rc = MR_E_INCOMPLETE;
+    for (size_t i = d.n; i-- > 0 && rc;) {
         if (!mr_checkpoint_dirs_usable(&d, i))
             continue;
         newest = newest == UINT64_MAX ? d.item[i].step : newest;
-        found = step == UINT64_MAX || d.item[i].step == step;
-        if (found)
+        if (step == UINT64_MAX || step == d.item[i].step) {
             *out = mr_checkpoint_dir_path(folder, d.item[i].step, d.item[i].kind);
+            rc = 0;
+        }
     }
     bool unfinished = d.n > 0;
     mr_checkpoint_dirs_done(&d);
-    if (found)
+    if (!rc)
         return 0;
     if (step == UINT64_MAX)
         mr_error_plain(err, MR_E_INCOMPLETE, "there is no complete checkpoint in '%s'%s", folder,
@@ -204,8 +202,7 @@ int mr_checkpoint_retire(struct mr_store *s, const char *folder, uint64_t step, 
 {
     struct mr_path tmp = mr_checkpoint_dir_path(folder, step, MR_CHECKPOINT_TMP);
     int rc = mr_checkpoint_dir_remove(s, tmp.text, err);
-    if (!rc)
-        rc = s->ops->rename(s, mr_checkpoint_dir_path(folder, step, MR_CHECKPOINT_COMPLETE).text, tmp.text, err);
+    rc = rc ? rc : s->ops->rename(s, mr_checkpoint_dir_path(folder, step, MR_CHECKPOINT_COMPLETE).text, tmp.text, err);
     return rc ? rc : mr_checkpoint_dir_remove(s, tmp.text, err);
 }
 

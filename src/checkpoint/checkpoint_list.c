@@ -191,8 +191,7 @@ int mr_checkpoint_list_parse(const char *text, size_t len, const char *path, str
         return mr_error_hint(err, "use another checkpoint"), MR_E_CORRUPT;
     }
     int rc = check_sum(root, path, err);
-    if (!rc)
-        rc = parse_root(root, path, &l, err);
+    rc = rc ? rc : parse_root(root, path, &l, err);
     json_decref(root);
     if (rc)
         mr_checkpoint_list_done(&l);

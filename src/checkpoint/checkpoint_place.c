@@ -9,6 +9,7 @@
 #include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define LIST_MAX_BYTES (64 * MR_MIB)
 
@@ -23,13 +24,15 @@ void mr_checkpoint_emit(struct mr_events *events, enum mr_span what, uint64_t st
 int mr_checkpoint_place_open(const char *folder, const char *store, uint32_t rank, struct mr_events *events,
                              struct mr_checkpoint_place *out, struct mr_error *err)
 {
-    struct mr_checkpoint_place p = {.folder = strdup(folder)};
+    if (!folder || !*folder || strlen(folder) > MR_CHECKPOINT_FOLDER_MAX)
+        return mr_error_plain(err, MR_E_USAGE, "checkpoints need a folder, with a path of at most %d bytes",
+                              MR_CHECKPOINT_FOLDER_MAX);
+    struct mr_checkpoint_place p = {.folder = strdup(folder), .lock_fd = -1};
     int rc = p.folder ? mr_store_open_with_events(store, mr_events_calls(events), &p.store, err)
                       : mr_error_set(err, -ENOMEM, "cannot make a checkpointer");
     /* A checkpoint gets its name when it is complete, so a store that cannot rename is refused before the first save. */
     struct mr_path what = mr_path("keep checkpoints in '%s'", folder);
-    if (!rc)
-        rc = mr_store_require(p.store, MR_STORE_CAP_WRITE | MR_STORE_CAP_RENAME, what.text, err);
+    rc = rc ? rc : mr_store_require(p.store, MR_STORE_CAP_WRITE | MR_STORE_CAP_RENAME, what.text, err);
     if (!rc && mr_store_confine(p.store, folder, false)) /* C7 */
         rc = mr_error_set(err, -ENOMEM, "cannot make a checkpointer");
     if (rc) {
@@ -48,6 +51,8 @@ void mr_checkpoint_place_close(struct mr_checkpoint_place *p)
     if (p->store) {
         mr_traffic_put(p->device);
         mr_store_close(p->store);
+        if (p->lock_fd >= 0)
+            close(p->lock_fd);
     }
     free(p->folder);
     free(p->base);
@@ -136,13 +141,8 @@ int mr_checkpoint_begin(const struct mr_checkpoint_place *at, uint64_t step, str
     struct mr_path folder = mr_path("%s", at->folder);
     if (!rc && is_new && at->fsync) /* the folder itself must outlive a crash, too: its name lies in its parent */
         rc = at->store->ops->sync_dir(at->store, dirname(folder.text), err);
-    if (!rc)
-        rc = mr_checkpoint_folder_repair(at->store, at->folder, err);
-    if (rc)
-        return rc;
-    rc = at->store->ops->mkdir(at->store, tmp.text, err);
-    if (rc != -ENOTDIR) /* or a file or a link has its name: that goes, not what it points to */
-        return rc;
-    rc = mr_checkpoint_dir_remove(at->store, tmp.text, err);
+    rc = rc ? rc : mr_checkpoint_folder_repair(at->store, at->folder, err);
+    if (!rc) /* or a file or a link has its name: that goes, not what it points to */
+        rc = mr_checkpoint_dir_remove(at->store, tmp.text, err);
     return rc ? rc : at->store->ops->mkdir(at->store, tmp.text, err);
 }

@@ -20,6 +20,7 @@ struct mr_checkpoint_place {
     bool lead; /* this rank does what is done once: rank 0, and every rank where the store is private to its process */
     bool fsync;
     unsigned keep_last; /* 0 = all */
+    int lock_fd;        /* mr_checkpoint_lock; -1: none */
 };
 
 /* A span of a step's checkpoint in the trace, if there is one. */

@@ -61,8 +61,7 @@ int mr_checkpoint_open_entry(const struct mr_checkpoint_place *at, const char *d
     uint64_t size = 0;
     struct mr_object *o = NULL;
     int rc = mr_object_open(at->store, path.text, MR_OBJ_READ | (direct ? MR_OBJ_DIRECT : 0), &o, err);
-    if (!rc)
-        rc = mr_object_size(o, &size, err);
+    rc = rc ? rc : mr_object_size(o, &size, err);
     if (rc == -ENOENT)
         rc = mr_error_plain(err, MR_E_CORRUPT, "'%s' is missing: the checkpoint's list names it with %" PRIu64 " bytes",
                             path.text, e->bytes);
@@ -105,7 +104,7 @@ static int read_pieces(struct mr_checkpoint_reading *r, struct mr_checkpoint_uni
     int rc = 0;
     for (uint64_t done = 0; done < u->bytes && !rc; done += r->piece_bytes) {
         size_t n = (size_t)MR_MIN(r->piece_bytes, u->bytes - done);
-        if (r->stopped && r->stopped(r->stopped_user))
+        if (r->stopped && r->stopped(r->user))
             return mr_error_plain(err, MR_E_INTERRUPTED, "interrupted in the checkpoint '%s'", u->dir);
         u->start_ns = mr_now_ns();
         rc = mr_pace_move(&r->way, o, NULL, buf, n, u->at + done, err);
@@ -182,10 +181,9 @@ int mr_checkpoint_verify(const struct mr_checkpoint_params *p, const struct mr_c
                                       .threads = p->threads,
                                       .piece_bytes = p->buffer_bytes,
                                       .stopped = p->stopped,
-                                      .stopped_user = p->user};
+                                      .user = p->user};
     int rc = mr_checkpoint_reading_add(&r, dir, l, err);
-    if (!rc)
-        rc = mr_checkpoint_reading_run(&r, err);
+    rc = rc ? rc : mr_checkpoint_reading_run(&r, err);
     *read_ns += atomic_load(&r.read_ns);
     mr_checkpoint_reading_done(&r);
     return rc;

@@ -34,8 +34,7 @@ struct mr_checkpoint_reading {
     uint64_t piece_bytes;        /* read in one go; a multiple of 4096 */
     struct mr_pace_way way;      /* what holds it back */
     bool (*stopped)(void *user); /* before each piece: MR_E_INTERRUPTED; or NULL */
-    void *stopped_user;
-    const atomic_bool *stop; /* before each unit; or NULL */
+    const atomic_bool *stop;     /* before each unit; or NULL */
     /* What to do with a piece that was read; or NULL. Any thread. */
     int (*take)(void *user, const struct mr_checkpoint_unit *u, uint64_t at, const void *buf, size_t n,
                 struct mr_error *err);

@@ -4,7 +4,6 @@
 #include "base/vec.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <link.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -95,10 +94,8 @@ int mr_cuda_mark(int device, void *stream, void **point, struct mr_error *err)
         return rc;
     void *event = NULL;
     rc = cuda.set_device(device);
-    if (!rc)
-        rc = cuda.event_create(&event, NO_TIMING);
-    if (!rc)
-        rc = cuda.event_record(event, stream);
+    rc = rc ? rc : cuda.event_create(&event, NO_TIMING);
+    rc = rc ? rc : cuda.event_record(event, stream);
     if (!rc) {
         *point = event;
         return 0;

@@ -5,7 +5,6 @@
 
 #include <millrace/error.h>
 #include <stddef.h>
-#include <stdint.h>
 
 /* 0, or MR_E_UNSUPPORTED: this process has no CUDA runtime. */
 int mr_cuda_find(struct mr_error *err);

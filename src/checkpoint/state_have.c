@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PREFIX ".have-"
 #define TEXT_MAX (64 * MR_MIB)
 
 struct mr_path mr_state_tier_folder(const char *tier, uint32_t share)
@@ -23,6 +22,8 @@ struct mr_path mr_state_tier_folder(const char *tier, uint32_t share)
 int mr_state_tier_open(const struct mr_saver_tier *of, uint32_t rank, struct mr_events *events,
                        struct mr_checkpoint_place *out, struct mr_error *err)
 {
+    if (!of->folder || !*of->folder)
+        return mr_error_plain(err, MR_E_USAGE, "a tier needs a folder");
     struct mr_path folder = mr_state_tier_folder(of->folder, rank);
     int rc = mr_checkpoint_place_open(folder.text, of->store, rank, events, out, err);
     if (rc)
@@ -36,14 +37,10 @@ int mr_state_tier_open(const struct mr_saver_tier *of, uint32_t rank, struct mr_
 static int by_save(const void *a, const void *b)
 {
     const struct mr_state_had *x = a, *y = b;
-    if (x->tier != y->tier)
-        return x->tier < y->tier ? -1 : 1;
-    if (x->step != y->step)
-        return x->step < y->step ? -1 : 1;
-    int id = strcmp(x->id, y->id);
-    if (id)
-        return id;
-    return x->share < y->share ? -1 : x->share > y->share;
+    int order = MR_ORDER(x->tier, y->tier);
+    order = order ? order : MR_ORDER(x->step, y->step);
+    order = order ? order : strcmp(x->id, y->id);
+    return order ? order : MR_ORDER(x->share, y->share);
 }
 
 static int add(struct mr_state_have *h, const struct mr_state_had *what)
@@ -239,7 +236,7 @@ int mr_state_have_common(const struct mr_save_place *final, const struct mr_chec
                          struct mr_error *err)
 {
     struct mr_state_have all = {0};
-    struct mr_path dir = mr_path("%s/" PREFIX "%s-%s", final->at.folder, what, final->job);
+    struct mr_path dir = mr_path("%s/" MR_SAVE_HAVE "%s-%s", final->at.folder, what, final->job);
     struct mr_save_wait w = mr_save_wait_for(final, 0);
     bool alone = final->world == 1 || !final->at.shared;
     int rc = look(final, tier, tiers, mine);
@@ -261,20 +258,6 @@ int mr_state_have_common(const struct mr_save_place *final, const struct mr_chec
     return rc;
 }
 
-static int forget_one(void *user, const char *name, bool is_dir, struct mr_error *err)
-{
-    const struct mr_save_place *final = user;
-    (void)err;
-    if (is_dir && strncmp(name, PREFIX, strlen(PREFIX)) == 0 && !strstr(name, final->job))
-        mr_checkpoint_dir_remove(final->at.store, mr_path("%s/%s", final->at.folder, name).text, NULL);
-    return 0;
-}
-
-void mr_state_have_forget(const struct mr_save_place *final)
-{
-    final->at.store->ops->list(final->at.store, final->at.folder, forget_one, (void *)(uintptr_t) final, NULL);
-}
-
 /* ---- which one a restart loads, and from where: mr_state_nearest in <millrace/state.h> ---- */
 
 struct near {
@@ -284,13 +267,6 @@ struct near {
     size_t n;
     atomic_bool stop;
 };
-
-static void close_all(struct near *r)
-{
-    for (size_t i = 0; i < r->n; i++)
-        mr_checkpoint_place_close(&r->tier[i]);
-    mr_checkpoint_place_close(&r->final.at);
-}
 
 static int open_all(const struct mr_saver_params *p, struct near *r, struct mr_error *err)
 {
@@ -349,12 +325,12 @@ int mr_state_nearest(const struct mr_saver_params *params, uint64_t *step, size_
     struct mr_state_have mine = {0}, common = {0};
     memcpy(&p, params, MR_MIN(params->size, sizeof p));
     int rc = open_all(&p, &r, err);
-    if (!rc)
-        rc = mr_state_have_common(&r.final, r.at, r.n, "load", &mine, &common, err);
-    if (!rc)
-        rc = choose(&r, &common, step, place, err);
+    rc = rc ? rc : mr_state_have_common(&r.final, r.at, r.n, "load", &mine, &common, err);
+    rc = rc ? rc : choose(&r, &common, step, place, err);
     mr_state_have_done(&mine);
     mr_state_have_done(&common);
-    close_all(&r);
+    for (size_t i = 0; i < r.n; i++)
+        mr_checkpoint_place_close(&r.tier[i]);
+    mr_checkpoint_place_close(&r.final.at);
     return rc;
 }

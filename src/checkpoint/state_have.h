@@ -39,7 +39,5 @@ int mr_state_have_common(const struct mr_save_place *final, const struct mr_chec
 bool mr_state_have_look(const struct mr_checkpoint_place *at, const char *dir, uint64_t step, struct mr_state_had *out);
 const struct mr_state_had *mr_state_have_find(const struct mr_state_have *h, uint64_t step, const char *id);
 void mr_state_have_done(struct mr_state_have *h);
-/* Leader, when a job begins: what earlier jobs said. */
-void mr_state_have_forget(const struct mr_save_place *final);
 
 #endif

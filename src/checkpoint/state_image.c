@@ -4,12 +4,12 @@
 
 #include "base/common.h"
 #include "base/map.h"
+#include "base/vec.h"
 #include "checkpoint/state_cuda.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,16 +30,13 @@ unsigned mr_state_dtype_bytes(const char *dtype)
 bool mr_state_shape_bytes(const uint64_t *shape, unsigned dims, unsigned each, uint64_t *out)
 {
     uint64_t n = each;
-    for (unsigned d = 0; d < dims; d++)
-        if (shape[d] == 0) {
-            *out = 0;
-            return true;
-        }
-    for (unsigned d = 0; d < dims; d++)
-        if (__builtin_mul_overflow(n, shape[d], &n) || n > INT64_MAX)
-            return false;
-    *out = n;
-    return true;
+    bool fits = true, empty = false;
+    for (unsigned d = 0; d < dims; d++) {
+        fits = fits && !__builtin_mul_overflow(n, shape[d], &n) && n <= INT64_MAX;
+        empty = empty || shape[d] == 0;
+    }
+    *out = empty ? 0 : n;
+    return fits || empty;
 }
 
 static int check_tensor(const struct mr_tensor *t, size_t i, struct mr_error *err)
@@ -98,9 +95,8 @@ static int make_piece(const struct mr_tensor *t, size_t number, struct mr_arena 
 static int by_element(const void *a, const void *b)
 {
     const struct mr_state_piece *x = a, *y = b;
-    if (x->each != y->each)
-        return x->each < y->each ? 1 : -1;
-    return x->start < y->start ? -1 : x->start > y->start;
+    int order = MR_ORDER(y->each, x->each);
+    return order ? order : MR_ORDER(x->start, y->start);
 }
 
 /* The same elements in the same order: tied weights. */
@@ -195,18 +191,9 @@ static int lay_out(struct mr_state_image *m, struct mr_error *err)
     mr_map_done(&by_address);
     if (json_object_set_new(root, "__metadata__", meta) && !rc)
         rc = -ENOMEM;
-    if (!rc)
-        rc = make_header(root, m, err);
+    rc = rc ? rc : make_header(root, m, err);
     json_decref(root);
     return rc == -ENOMEM ? mr_error_set(err, rc, "cannot describe %zu tensors", n) : rc;
-}
-
-static void lay_out_files(struct mr_state_image *m, uint64_t files_from)
-{
-    for (size_t i = 0; i < m->pieces; i++) {
-        m->piece[i].start = m->bytes;
-        m->bytes += MR_ALIGN_UP(m->piece[i].bytes, files_from);
-    }
 }
 
 /* Marks the point in the device's work that copies wait for. */
@@ -225,12 +212,13 @@ int mr_state_image_make(const struct mr_state *state, uint64_t files_from, struc
     int rc = m.piece ? 0 : mr_error_set(err, -ENOMEM, "cannot describe %zu tensors", state->tensors);
     for (size_t i = 0; i < state->tensors && !rc; i++)
         rc = make_piece(&state->tensor[i], i, &m.memory, &m.piece[i], err);
-    if (!rc && files_from)
-        lay_out_files(&m, files_from);
-    else if (!rc)
+    for (size_t i = 0; i < m.pieces && !rc && files_from; i++) {
+        m.piece[i].start = m.bytes;
+        m.bytes += MR_ALIGN_UP(m.piece[i].bytes, files_from);
+    }
+    if (!rc && !files_from)
         rc = lay_out(&m, err);
-    if (!rc)
-        rc = mark_device(state, &m, err);
+    rc = rc ? rc : mark_device(state, &m, err);
     if (rc)
         mr_state_image_done(&m);
     else

@@ -11,7 +11,6 @@
 #define MR_CHECKPOINT_STATE_IMAGE_H
 
 #include "base/arena.h"
-#include "base/vec.h"
 
 #include <millrace/state.h>
 

@@ -19,8 +19,7 @@
 #include <xxhash.h>
 
 #define THREADS_DEFAULT 8
-#define JSON_MAX (1ull << 30)
-#define SUMS_MAX (1ull << 30)
+#define SMALL_MAX (1ull << 30)
 
 struct file {
     struct mr_object *object;
@@ -74,9 +73,8 @@ struct reading {
 static int by_chunk(const void *a, const void *b)
 {
     const struct part *x = a, *y = b;
-    if (x->file != y->file)
-        return x->file < y->file ? -1 : 1;
-    return x->chunk < y->chunk ? -1 : x->chunk > y->chunk;
+    int order = MR_ORDER(x->file, y->file);
+    return order ? order : MR_ORDER(x->chunk, y->chunk);
 }
 
 /* Bytes of a file, chunk by chunk. */
@@ -135,31 +133,22 @@ static int read_group(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error
     return rc ? rc : copied;
 }
 
-static int read_groups(struct reading *d, struct mr_error *err)
-{
-    size_t groups = d->first.n - 1;
-    unsigned threads = (unsigned)MR_MIN((size_t)d->r->threads, MR_MAX(groups, (size_t)1));
-    int rc = d->device ? mr_cuda_find(err) : 0;
-    if (rc)
-        return rc;
-    d->buf = aligned_alloc(4096, threads * MR_STATE_CHUNK);
-    if (!d->buf)
-        return mr_error_set(err, -ENOMEM, "cannot get %u buffers", threads);
-    bool pinned = d->device && mr_cuda_pin(d->buf, threads * MR_STATE_CHUNK) == 0; /* or slower */
-    rc = mr_workers_run(threads, groups, 1, read_group, d, NULL, err);
-    if (pinned)
-        mr_cuda_unpin(d->buf);
-    free(d->buf);
-    return rc;
-}
-
 /* All that was added (rc 0), and frees the lists. */
 static int read_parts(struct reading *d, int rc, struct mr_error *err)
 {
-    if (!rc)
-        rc = group_parts(d, err);
-    if (!rc)
-        rc = read_groups(d, err);
+    rc = rc ? rc : group_parts(d, err);
+    if (!rc && d->device)
+        rc = mr_cuda_find(err);
+    size_t groups = d->first.n ? d->first.n - 1 : 0;
+    unsigned threads = (unsigned)MR_MIN((size_t)d->r->threads, MR_MAX(groups, (size_t)1));
+    d->buf = rc ? NULL : aligned_alloc(4096, threads * MR_STATE_CHUNK);
+    if (!rc && !d->buf)
+        rc = mr_error_set(err, -ENOMEM, "cannot get %u buffers", threads);
+    bool pinned = !rc && d->device && mr_cuda_pin(d->buf, threads * MR_STATE_CHUNK) == 0; /* or slower */
+    rc = rc ? rc : mr_workers_run(threads, groups, 1, read_group, d, NULL, err);
+    if (pinned)
+        mr_cuda_unpin(d->buf);
+    free(d->buf);
     free(d->part.item);
     free(d->first.item);
     return rc;
@@ -183,12 +172,12 @@ static const struct mr_checkpoint_entry *find_entry(const struct mr_checkpoint_l
 }
 
 /* The content of a small file as the list has it, malloc'ed, with a NUL behind it. */
-static int read_entry(struct mr_store *s, const char *dir, const struct mr_checkpoint_entry *e, uint64_t max,
-                      void **data, struct mr_error *err)
+static int read_entry(const struct mr_state_reader *r, const struct mr_checkpoint_entry *e, void **data,
+                      struct mr_error *err)
 {
-    struct mr_path path = mr_path("%s/%s", dir, e->name);
+    struct mr_path path = mr_path("%s/%s", r->dir.text, e->name);
     size_t len;
-    int rc = mr_store_read_file(s, path.text, max, data, &len, err);
+    int rc = mr_store_read_file(r->at.store, path.text, SMALL_MAX, data, &len, err);
     if (rc == -ENOENT)
         return mr_error_plain(err, MR_E_CORRUPT, "'%s' is missing: the checkpoint's list names it", path.text);
     if (rc)
@@ -201,17 +190,17 @@ static int read_entry(struct mr_store *s, const char *dir, const struct mr_check
 }
 
 /* The checksums of the chunks of a rank's tensors, little-endian, malloc'ed; they make up the one that the list has. */
-static int read_sums(struct mr_store *s, const char *dir, const struct mr_checkpoint_list *l,
-                     const struct mr_checkpoint_entry *e, uint64_t **sum, struct mr_error *err)
+static int read_sums(const struct mr_state_reader *r, const struct mr_checkpoint_entry *e, uint64_t **sum,
+                     struct mr_error *err)
 {
     char name[64];
     uint64_t *words;
-    size_t n = (size_t)(e->bytes / MR_STATE_CHUNK + (e->bytes % MR_STATE_CHUNK != 0));
+    size_t n = mr_save_chunks(e->bytes, MR_STATE_CHUNK);
     mr_save_file_name(e->rank, MR_SAVE_SUMS, name);
-    const struct mr_checkpoint_entry *sums = find_entry(l, name);
+    const struct mr_checkpoint_entry *sums = find_entry(&r->list, name);
     if (!sums || e->chunk_bytes != MR_STATE_CHUNK || sums->bytes != (3 + n) * sizeof(*words))
         return mr_error_plain(err, MR_E_CORRUPT, "'%s' has no checksums of its chunks that fit it", e->name);
-    int rc = read_entry(s, dir, sums, SUMS_MAX, (void **)&words, err);
+    int rc = read_entry(r, sums, (void **)&words, err);
     if (rc)
         return rc;
     memmove(words, words + 3, n * sizeof(*words));
@@ -246,10 +235,8 @@ static int read_header(struct mr_state_reader *r, uint32_t number, uint32_t rank
     char *text = rc ? NULL : malloc((size_t)len);
     if (!rc && !text)
         rc = mr_error_set(err, -ENOMEM, "cannot read '%s'", path);
-    if (!rc)
-        rc = read_at(r, number, 8, text, len, err);
-    if (!rc)
-        rc = mr_state_header_parse(text, (size_t)len, f->bytes, path, rank, number, &r->names, &r->tensor, err);
+    rc = rc ? rc : read_at(r, number, 8, text, len, err);
+    rc = rc ? rc : mr_state_header_parse(text, (size_t)len, f->bytes, path, rank, number, &r->names, &r->tensor, err);
     free(text);
     return rc;
 }
@@ -260,8 +247,7 @@ static int open_rank(struct mr_state_reader *r, const struct mr_checkpoint_entry
     struct file *f = &r->file[number];
     f->bytes = e->bytes;
     int rc = mr_checkpoint_open_entry(&r->at, r->dir.text, e, r->direct, &f->object, err);
-    if (!rc)
-        rc = read_sums(r->at.store, r->dir.text, &r->list, e, &f->sum, err);
+    rc = rc ? rc : read_sums(r, e, &f->sum, err);
     return rc ? rc : read_header(r, number, e->rank, err);
 }
 
@@ -289,8 +275,7 @@ static int open_bare(struct mr_state_reader *r, const char *path, struct mr_erro
     r->files = 1;
     r->list.world = 1;
     int rc = mr_object_open(r->at.store, path, MR_OBJ_READ | (r->direct ? MR_OBJ_DIRECT : 0), &r->file[0].object, err);
-    if (!rc)
-        rc = mr_object_size(r->file[0].object, &r->file[0].bytes, err);
+    rc = rc ? rc : mr_object_size(r->file[0].object, &r->file[0].bytes, err);
     return rc ? rc : read_header(r, 0, 0, err);
 }
 
@@ -319,8 +304,6 @@ static int index_names(struct mr_state_reader *r, struct mr_error *err)
 
 int mr_state_open(const struct mr_state_params *p, struct mr_state_reader **out, struct mr_error *err)
 {
-    if (!p->folder || !*p->folder || strlen(p->folder) > MR_CHECKPOINT_FOLDER_MAX)
-        return mr_error_plain(err, MR_E_USAGE, "a state needs a folder, of at most %d bytes", MR_CHECKPOINT_FOLDER_MAX);
     struct mr_state_reader *r = calloc(1, sizeof(*r));
     if (!r)
         return mr_error_set(err, -ENOMEM, "cannot open '%s'", p->folder);
@@ -331,13 +314,10 @@ int mr_state_open(const struct mr_state_params *p, struct mr_state_reader **out,
         rc = open_bare(r, p->folder, err);
     } else if (!rc) {
         rc = mr_checkpoint_find(r->at.store, r->at.folder, p->step, &r->dir, err);
-        if (!rc)
-            rc = mr_checkpoint_read_list(&r->at, r->dir.text, &r->list, err);
-        if (!rc)
-            rc = open_files(r, err);
+        rc = rc ? rc : mr_checkpoint_read_list(&r->at, r->dir.text, &r->list, err);
+        rc = rc ? rc : open_files(r, err);
     }
-    if (!rc)
-        rc = index_names(r, err);
+    rc = rc ? rc : index_names(r, err);
     if (rc)
         mr_state_close(r);
     else
@@ -403,7 +383,7 @@ int mr_state_json(struct mr_state_reader *r, uint32_t rank, const char *what, ch
         *text = NULL;
         return 0;
     }
-    int rc = read_entry(r->at.store, r->dir.text, e, JSON_MAX, &data, err); /* ends with a NUL: mr_store_read_file */
+    int rc = read_entry(r, e, &data, err); /* ends with a NUL: mr_store_read_file */
     if (!rc)
         *text = data;
     return rc;

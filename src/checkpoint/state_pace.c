@@ -29,8 +29,8 @@ struct mr_pace {
     uint64_t last_step_ns, next_ns;
     uint64_t quiet[MR_PACE_QUIET], busy[MR_PACE_WINDOW];
     unsigned n_quiet, at_quiet, n_busy;
-    bool active; /* something was moved since the last step */
-    unsigned hurry;
+    bool active;       /* something was moved since the last step */
+    atomic_uint hurry; /* changed under the lock, for who waits */
 };
 
 struct mr_pace *mr_pace_create(uint64_t most, bool cautious)
@@ -59,7 +59,7 @@ void mr_pace_free(struct mr_pace *p)
 static int by_size(const void *a, const void *b)
 {
     const uint64_t *x = a, *y = b;
-    return *x < *y ? -1 : *x > *y;
+    return MR_ORDER(*x, *y);
 }
 
 static uint64_t median(const uint64_t *v, unsigned n)
@@ -179,26 +179,13 @@ double mr_pace_need(struct mr_pace *p, uint64_t now_ns)
 
 /* ---- moving ---- */
 
-static bool is_hurried(struct mr_pace *p)
-{
-    pthread_mutex_lock(&p->lock);
-    bool hurry = p->hurry > 0;
-    pthread_mutex_unlock(&p->lock);
-    return hurry;
-}
-
-static bool is_stopped(const struct mr_pace_way *w)
-{
-    return w->stop && atomic_load(w->stop);
-}
-
 /* Waits for the device; how many of the bytes may go. */
 static size_t pass(const struct mr_pace_way *w, size_t bytes)
 {
     for (;;) {
         uint64_t now = mr_now_ns(), wait_ns;
         struct mr_traffic_ask ask = {.class = MR_TRAFFIC_DRAIN,
-                                     .hurry = is_stopped(w) || is_hurried(w->pace),
+                                     .hurry = (w->stop && atomic_load(w->stop)) || w->pace->hurry,
                                      .bytes = bytes,
                                      .least = MR_MIN(bytes, MR_TRAFFIC_PIECE),
                                      .need_per_s = mr_pace_need(w->pace, now)};
@@ -207,15 +194,6 @@ static size_t pass(const struct mr_pace_way *w, size_t bytes)
             return (size_t)got;
         mr_pace_wait(w->pace, now + wait_ns);
     }
-}
-
-static void count_moved(const struct mr_pace_way *w, uint64_t bytes)
-{
-    if (!w->by_steps)
-        return;
-    pthread_mutex_lock(&w->pace->lock);
-    w->pace->left -= MR_MIN(bytes, w->pace->left);
-    pthread_mutex_unlock(&w->pace->lock);
 }
 
 static int move(const struct mr_pace_way *w, struct mr_object *o, const uint8_t *from, uint8_t *into, size_t n,
@@ -229,7 +207,9 @@ static int move(const struct mr_pace_way *w, struct mr_object *o, const uint8_t 
                   : mr_object_read(o, into + done, piece, at + done, err);
         if (w->pace) {
             mr_traffic_done(w->device, piece, start, mr_now_ns());
-            count_moved(w, piece);
+            pthread_mutex_lock(&w->pace->lock);
+            w->pace->left -= w->by_steps ? MR_MIN(piece, w->pace->left) : 0;
+            pthread_mutex_unlock(&w->pace->lock);
         }
         done += piece;
     }
@@ -241,7 +221,7 @@ int mr_pace_move(const struct mr_pace_way *w, struct mr_object *o, const void *f
 {
     if (w->pace && w->by_steps)
         mr_pace_wait(w->pace, mr_pace_take(w->pace, n, mr_now_ns()));
-    bool turns = w->pace && mr_traffic_shared(w->device) && !is_hurried(w->pace);
+    bool turns = w->pace && mr_traffic_shared(w->device) && !w->pace->hurry;
     if (turns)
         pthread_mutex_lock(&w->pace->turn);
     int rc = move(w, o, from, into, n, at, err);

@@ -33,8 +33,6 @@
 
 int mr_save_place_open(const struct mr_saver_params *p, struct mr_save_place *out, struct mr_error *err)
 {
-    if (!p->folder || !*p->folder || strlen(p->folder) > MR_CHECKPOINT_FOLDER_MAX)
-        return mr_error_plain(err, MR_E_USAGE, "a saver needs a folder, of at most %d bytes", MR_CHECKPOINT_FOLDER_MAX);
     if (p->world < 1 || p->rank >= p->world)
         return mr_error_plain(err, MR_E_USAGE, "rank %u of %u ranks does not exist", p->rank, p->world);
     if (p->world > 1 && (!p->job || !*p->job))
@@ -93,17 +91,12 @@ void mr_failure_keep(struct mr_failure *f, int code, const struct mr_error *why)
         *f = (struct mr_failure){code, *why};
 }
 
-int mr_failure_get(const struct mr_failure *f, struct mr_error *err)
+int mr_failure_get(struct mr_failure *f, bool forget, struct mr_error *err)
 {
-    if (f->code && err)
+    int rc = f->code;
+    if (rc && err)
         *err = f->why;
-    return f->code;
-}
-
-int mr_failure_take(struct mr_failure *f, struct mr_error *err)
-{
-    int rc = mr_failure_get(f, err);
-    f->code = 0;
+    f->code = forget ? 0 : rc;
     return rc;
 }
 
@@ -256,12 +249,12 @@ static int look_for_failure(const struct mr_save *s, uint32_t first, struct mr_e
 static int look_and_wait(const struct mr_save *s, struct mr_save_wait *w, uint32_t rank, const char *what,
                          struct mr_error *err)
 {
-    struct mr_error why;
     int rc = look_for_failure(s, rank, err);
-    if (rc || !(rc = mr_save_wait(s->place, w, rank, what, &why)))
+    if (rc)
         return rc;
-    mr_error_plain(err, rc, "step %" PRIu64 ": %s", s->step, why.message);
-    mr_error_hint(err, "%s", why.hint);
+    rc = mr_save_wait(s->place, w, rank, what, err);
+    if (rc)
+        mr_error_context(err, "the save of step %" PRIu64, s->step);
     return rc;
 }
 
@@ -306,18 +299,19 @@ static int wait_for_name(struct mr_save *s, struct mr_error *err)
 
 /* ---- the beginning ---- */
 
-static int remove_failed(void *user, const char *name, bool is_dir, struct mr_error *err)
+static int forget_one(void *user, const char *name, bool is_dir, struct mr_error *err)
 {
     const struct mr_save_place *p = user;
+    bool failed = strncmp(name, ".failed-", 8) == 0, have = strncmp(name, MR_SAVE_HAVE, strlen(MR_SAVE_HAVE)) == 0;
     (void)is_dir, (void)err;
-    if (strncmp(name, ".failed-", 8) == 0)
-        p->at.store->ops->unlink(p->at.store, mr_path("%s/%s", p->at.folder, name).text, NULL);
+    if (failed || (have && !strstr(name, p->job)))
+        mr_checkpoint_dir_remove(p->at.store, mr_path("%s/%s", p->at.folder, name).text, NULL);
     return 0;
 }
 
-void mr_save_forget_failures(const struct mr_save_place *p)
+void mr_save_forget(const struct mr_save_place *p)
 {
-    p->at.store->ops->list(p->at.store, p->at.folder, remove_failed, (void *)(uintptr_t)p, NULL);
+    p->at.store->ops->list(p->at.store, p->at.folder, forget_one, (void *)(uintptr_t)p, NULL);
 }
 
 static int sync_object(struct mr_save *s, struct mr_object *o, struct mr_error *err)
@@ -363,8 +357,7 @@ static int make_room(struct mr_object *o, uint64_t bytes, struct mr_error *err)
     if (!(mr_store_caps(o->store) & MR_STORE_CAP_OFFSET_WRITE)) /* such a store writes at the end only */
         return 0;
     int rc = o->store->ops->allocate(o, bytes, err);
-    if (!rc)
-        rc = o->store->ops->truncate(o, bytes, err);
+    rc = rc ? rc : o->store->ops->truncate(o, bytes, err);
     return rc == MR_E_UNSUPPORTED ? 0 : rc;
 }
 
@@ -522,8 +515,7 @@ static int join(const struct mr_save *s, struct mr_checkpoint_list *all, struct 
             break;
         rc = mr_checkpoint_list_append(all, &part, err);
         mr_checkpoint_list_done(&part);
-        if (!rc)
-            rc = at->store->ops->unlink(at->store, path.text, err);
+        rc = rc ? rc : at->store->ops->unlink(at->store, path.text, err);
     }
     return rc ? rc : mr_checkpoint_list_check(all, err);
 }
@@ -535,11 +527,9 @@ static int publish(struct mr_save *s, struct mr_checkpoint_list *all, struct mr_
     int rc = join(s, all, err);
     if (!rc && p->world > 1 && !p->agree)
         rc = p->at.store->ops->unlink(p->at.store, marker_of(s).text, err);
-    if (!rc)
-        rc = put_list(s, mr_path("%s/" MR_CHECKPOINT_LIST_NAME, tmp_of(s).text), all, err);
+    rc = rc ? rc : put_list(s, mr_path("%s/" MR_CHECKPOINT_LIST_NAME, tmp_of(s).text), all, err);
     uint64_t start = mr_now_ns();
-    if (!rc)
-        rc = mr_checkpoint_publish(&p->at, s->step, err);
+    rc = rc ? rc : mr_checkpoint_publish(&p->at, s->step, err);
     if (rc)
         return rc;
     tell(s, MR_SPAN_CKPT_RENAME, start, 0);
@@ -578,10 +568,8 @@ int mr_save_end(struct mr_save *s, int rc, struct mr_error *err)
     struct mr_error why = {0};
     if (rc && err)
         why = *err;
-    if (!rc)
-        rc = make_part(s, &why);
-    if (!rc)
-        rc = list_part(s, &mine, &why);
+    rc = rc ? rc : make_part(s, &why);
+    rc = rc ? rc : list_part(s, &mine, &why);
     if (rc)
         close_files(s, rc, NULL); /* before the leader removes the folder */
     if (!rc && !p->at.lead)

@@ -38,9 +38,8 @@ struct mr_failure {
     struct mr_error why;
 };
 void mr_failure_keep(struct mr_failure *f, int code, const struct mr_error *why);
-int mr_failure_get(const struct mr_failure *f, struct mr_error *err);
-/* The same, and forgets it. */
-int mr_failure_take(struct mr_failure *f, struct mr_error *err);
+/* 0: none. `forget`: it is told once. */
+int mr_failure_get(struct mr_failure *f, bool forget, struct mr_error *err);
 
 /* A file of this rank's part. */
 struct mr_save_file {
@@ -109,8 +108,9 @@ bool mr_save_stopped(const struct mr_save_place *p);
 /* The code of all ranks; the caller's own where ranks do not meet by calls. */
 int mr_save_agree(const struct mr_save_place *p, int rc, struct mr_error *err);
 
-/* Leader, when the job begins: removes what earlier jobs said of saves that failed. */
-void mr_save_forget_failures(const struct mr_save_place *p);
+/* Leader, when the job begins: removes what earlier jobs said of saves that failed and of what they found (state_have.h). */
+void mr_save_forget(const struct mr_save_place *p);
+#define MR_SAVE_HAVE ".have-"
 
 /* Names of a rank's files in a checkpoint. */
 void mr_save_file_name(uint32_t rank, const char *ending, char out[64]);

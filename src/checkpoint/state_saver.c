@@ -28,29 +28,18 @@
 /* One saver at a time clears and writes a folder. The lock goes with the process. */
 static int lock_folder(struct mr_saver *s, struct mr_error *err)
 {
-    const struct mr_checkpoint_place *at = &s->place.at;
+    struct mr_checkpoint_place *at = &s->place.at;
     if (!at->lead || !at->shared)
         return 0;
     int rc = mr_store_mkdirs(at->store, at->folder, err);
     if (rc) /* with tiers a save succeeds all the same */
         return s->p.tiers ? 0 : rc;
-    rc = mr_checkpoint_lock(at->folder, false, &s->lock_fd, err);
+    rc = mr_checkpoint_lock(at->folder, false, &at->lock_fd, err);
     if (rc)
         return rc;
-    mr_save_forget_failures(&s->place);
+    mr_save_forget(&s->place);
     /* What a killed job left, before another rank takes it for this one's; the first save has its errors. */
     mr_checkpoint_folder_repair(at->store, at->folder, NULL);
-    return 0;
-}
-
-static int start_writers(struct mr_saver *s, struct mr_error *err)
-{
-    while (s->running < s->p.write_threads) {
-        int rc = pthread_create(&s->thread[s->running], NULL, mr_saver_writer, s);
-        if (rc)
-            return mr_error_set(err, -rc, "cannot start a thread");
-        s->running++;
-    }
     return 0;
 }
 
@@ -70,8 +59,6 @@ static void free_saver(struct mr_saver *s)
     mr_state_tiers_free(s->tiers);
     mr_pace_free(s->pace);
     mr_checkpoint_place_close(&s->place.at);
-    if (s->lock_fd >= 0)
-        close(s->lock_fd);
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
     free(s->over.item);
@@ -86,8 +73,6 @@ static int open_tiers(struct mr_saver *s, struct mr_error *err)
         return mr_error_set(err, -ENOMEM, "cannot make a saver");
     if (!s->p.tiers)
         return 0;
-    if (s->place.at.lead)
-        mr_state_have_forget(&s->place);
     return mr_state_tiers_create(&s->p, &s->place, s->pace, s->hooks.emulated, &s->tiers, err);
 }
 
@@ -102,11 +87,16 @@ static int start(struct mr_saver *s, struct mr_error *err)
     s->place.user = s->hooks.user;
     if (!rc && !s->p.sync)
         rc = mr_store_require(s->place.at.store, MR_STORE_CAP_OFFSET_WRITE, what, err);
-    if (!rc)
-        rc = lock_folder(s, err);
-    if (!rc)
-        rc = open_tiers(s, err);
-    return rc || s->p.sync ? rc : start_writers(s, err);
+    rc = rc ? rc : lock_folder(s, err);
+    rc = rc ? rc : open_tiers(s, err);
+    while (!rc && !s->p.sync && s->running < s->p.write_threads) {
+        rc = -pthread_create(&s->thread[s->running], NULL, mr_saver_writer, s);
+        if (rc)
+            mr_error_set(err, rc, "cannot start a thread");
+        else
+            s->running++;
+    }
+    return rc;
 }
 
 int mr_saver_open_with(const struct mr_saver_params *params, const struct mr_saver_hooks *hooks, struct mr_saver **out,
@@ -122,7 +112,6 @@ int mr_saver_open_with(const struct mr_saver_params *params, const struct mr_sav
     pthread_mutex_init(&s->lock, NULL);
     mr_cond_init(&s->changed);
     mr_state_ring_init(&s->ring);
-    s->lock_fd = -1;
     s->last = &s->first;
     s->last_step = MR_ALL_STEPS; /* none */
     s->pid = getpid();
@@ -167,8 +156,8 @@ int mr_saver_reserve(struct mr_saver *s, uint64_t bytes, struct mr_error *err)
 /* S4. The lock is held. */
 static int take_error(struct mr_saver *s, struct mr_error *err)
 {
-    int rc = mr_failure_take(&s->untold, err);
-    return rc || !s->tiers ? rc : mr_state_tiers_error(s->tiers, err);
+    int rc = mr_failure_get(&s->untold, true, err);
+    return rc || !s->tiers ? rc : mr_state_tiers_failure(s->tiers, true, err);
 }
 
 /* Appends it to the saves that are not over. The lock is held. */
@@ -353,8 +342,7 @@ static int describe(struct mr_saver *s, uint64_t step, const struct mr_state *st
     rc = mr_saver_reserve(s, image->bytes, err);
     if (!rc && image->after && !s->p.sync)
         mr_state_ring_pin(&s->ring);
-    if (!rc)
-        rc = make_job(s, step, state, image, j, err);
+    rc = rc ? rc : make_job(s, step, state, image, j, err);
     if (rc)
         mr_state_image_done(image);
     return rc;
@@ -439,7 +427,7 @@ int mr_saver_fence(struct mr_saver *s, struct mr_save_result *out, struct mr_err
     if (b->running)
         pthread_join(b->thread, NULL);
     b->result.blocked_ns = b->blocked_ns + mr_now_ns() - start;
-    int rc = mr_failure_get(&b->failure, err);
+    int rc = mr_failure_get(&b->failure, true, err);
     if (!rc && out)
         *out = b->result;
     *b = (struct behind){0};
@@ -454,7 +442,7 @@ int mr_saver_wait(struct mr_saver *s, uint64_t step, struct mr_error *err)
     pthread_mutex_unlock(&s->lock);
     int drained = s->tiers ? mr_state_tiers_wait(s->tiers, step, rc ? NULL : err) : 0;
     if (s->tiers && !drained)
-        drained = mr_state_tiers_error(s->tiers, rc ? NULL : err);
+        drained = mr_state_tiers_failure(s->tiers, true, rc ? NULL : err);
     return rc ? rc : drained;
 }
 
@@ -519,6 +507,7 @@ void mr_saver_step(struct mr_saver *s)
 bool mr_saver_saved(struct mr_saver *s, uint64_t n, struct mr_saved *out)
 {
     pthread_mutex_lock(&s->lock);
+    n = n == MR_ALL_STEPS ? s->over.n - 1 : n;
     bool has = n < s->over.n;
     if (has)
         *out = s->over.item[n];
@@ -528,10 +517,7 @@ bool mr_saver_saved(struct mr_saver *s, uint64_t n, struct mr_saved *out)
 
 bool mr_saver_last(struct mr_saver *s, struct mr_saved *out)
 {
-    pthread_mutex_lock(&s->lock);
-    uint64_t n = s->over.n;
-    pthread_mutex_unlock(&s->lock);
-    return n && mr_saver_saved(s, n - 1, out);
+    return mr_saver_saved(s, MR_ALL_STEPS, out);
 }
 
 void mr_saver_cut(struct mr_saver *s)

@@ -43,7 +43,7 @@ struct chunk {
     uint64_t at; /* in the file */
 };
 
-enum opening { CLOSED, OPENING, OPEN };
+enum opening { CLOSED, OPENING, OPEN, COMMITTING };
 
 struct job {
     struct job *next;
@@ -54,7 +54,7 @@ struct job {
     bool fits;                  /* the ring holds all of it: nobody waits for a slot */
     size_t queued, written;
     unsigned writing; /* chunks that are being written */
-    bool copied, committing;
+    bool copied;
     bool told; /* its failure needs no telling: the caller knows */
     enum opening file;
     uint64_t start_ns;
@@ -84,7 +84,6 @@ struct mr_saver {
     struct mr_state_ring ring;
     uint64_t chunk_bytes;
     pid_t pid;
-    int lock_fd;
     uint64_t last_step; /* and how often it was saved in a row: parts of a save's id, the same on all ranks */
     unsigned again;
     atomic_bool stop;

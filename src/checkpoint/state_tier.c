@@ -18,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define LOOK_NS (20 * MR_NS_PER_MS) /* how often a wait looks whether the job stops */
 #define DRAIN_THREADS 2
@@ -35,7 +34,6 @@ struct held {
 
 struct tier {
     struct mr_save_place place;
-    int lock_fd;
     uint64_t capacity; /* 0: no limit but the file system's */
     unsigned keep_last;
     MR_VEC(struct held) held; /* by age; under the lock */
@@ -43,9 +41,8 @@ struct tier {
 
 struct mr_state_tiers {
     const struct mr_save_place *final;
-    struct mr_save_place out; /* the same for the drain, which can be cut short */
     struct mr_pace *pace;
-    struct tier tier[MR_SAVER_TIERS];
+    struct tier tier[MR_SAVER_TIERS + 1]; /* the last: `final` as the drain sees it, which can be cut short */
     size_t n;
     bool buffer;
     struct mr_state_have left; /* shares of earlier jobs, of this rank; by the drain's thread, once */
@@ -285,22 +282,24 @@ void mr_state_tiers_drop(struct mr_state_tiers *t, uint64_t step)
 
 struct drain {
     struct mr_state_tiers *t;
-    struct mr_save *save;
+    struct held what;
+    size_t from, to; /* numbers of tiers */
+    uint64_t start_ns;
+    struct mr_save save;
     struct mr_checkpoint_reading read;
 };
 
 static int add_share(struct drain *d, const char *folder, struct mr_error *err)
 {
-    struct mr_path dir = mr_checkpoint_dir_path(folder, d->save->step, MR_CHECKPOINT_COMPLETE);
+    struct mr_path dir = mr_checkpoint_dir_path(folder, d->save.step, MR_CHECKPOINT_COMPLETE);
     struct mr_checkpoint_list l;
     int rc = mr_checkpoint_read_list(d->read.at, dir.text, &l, err);
     if (rc)
         return rc;
-    if (l.step != d->save->step)
+    if (l.step != d->save.step)
         rc = mr_error_plain(err, MR_E_CORRUPT, "the list in '%s' is of step %" PRIu64, dir.text, l.step);
-    if (!rc)
-        rc = mr_checkpoint_reading_add(&d->read, dir.text, &l, err);
-    d->save->world = l.world;
+    rc = rc ? rc : mr_checkpoint_reading_add(&d->read, dir.text, &l, err);
+    d->save.world = l.world;
     mr_checkpoint_list_done(&l);
     return rc;
 }
@@ -309,26 +308,28 @@ static int write_piece(void *user, const struct mr_checkpoint_unit *u, uint64_t 
                        struct mr_error *err)
 {
     struct drain *d = user;
-    const struct mr_save_place *to = d->save->place;
+    const struct mr_save_place *to = d->save.place;
     const struct mr_pace_way way = {.pace = d->t->pace,
                                     .device = to->at.device,
                                     .by_steps = true,
                                     .flush = to->at.fsync && !to->direct,
                                     .stop = &d->t->cut};
-    int rc = mr_save_write(d->save, &d->save->file[u->file], &way, at, buf, n, err);
+    int rc = mr_save_write(&d->save, &d->save.file[u->file], &way, at, buf, n, err);
     struct mr_where where = MR_NOWHERE;
     const struct mr_emit_arg bytes = {.name = "bytes", .value = (int64_t)n};
-    where.step = d->save->step;
+    where.step = d->save.step;
     if (!rc)
         mr_emit_args(to->events, MR_SPAN_DRAIN_PIECE, u->start_ns, mr_now_ns(), &where, (int64_t)n, &bytes, 1);
     return rc;
 }
 
-static int drain_one(struct mr_state_tiers *t, const struct held *h, struct tier *from, const struct mr_save_place *to,
-                     struct mr_save *s, struct mr_error *err)
+static int drain_one(struct drain *d, struct mr_error *err)
 {
-    struct drain d = {.t = t, .save = s};
-    struct mr_checkpoint_reading *r = &d.read;
+    struct mr_state_tiers *t = d->t;
+    struct tier *from = &t->tier[d->from];
+    const struct held *h = &d->what;
+    struct mr_save *s = &d->save;
+    struct mr_checkpoint_reading *r = &d->read;
     *r = (struct mr_checkpoint_reading){.at = &from->place.at,
                                         .direct = from->place.direct,
                                         .threads = DRAIN_THREADS,
@@ -336,25 +337,23 @@ static int drain_one(struct mr_state_tiers *t, const struct held *h, struct tier
                                         .way = {.pace = t->pace, .device = from->place.at.device, .stop = &t->cut},
                                         .stop = &t->cut,
                                         .take = write_piece,
-                                        .user = &d};
+                                        .user = d};
     struct mr_path folder;
-    *s = (struct mr_save){.place = to, .step = h->is.step, .world = h->is.world, .drained = true};
+    *s = (struct mr_save){.place = &t->tier[d->to].place, .step = h->is.step, .world = h->is.world, .drained = true};
     snprintf(s->id, sizeof s->id, "%s", h->is.id);
-    snprintf(s->by, sizeof s->by, "-%s", to->job);
+    snprintf(s->by, sizeof s->by, "-%s", t->final->job);
     if (t->rank_is_late)
-        s->patience_ns = mr_save_patience(to, 0);
+        s->patience_ns = mr_save_patience(t->final, 0);
     int rc = 0;
     for (size_t at = 0; !rc && next_share(t, from, h, &at, &folder);)
-        rc = add_share(&d, folder.text, err);
+        rc = add_share(d, folder.text, err);
     if (mr_save_init(s, r->list.items, r->list.n, 0) && !rc)
         rc = mr_error_set(err, -ENOMEM, "cannot drain");
-    if (!rc)
-        rc = mr_save_begin(s, err);
-    if (!rc)
-        rc = mr_checkpoint_reading_run(r, err);
+    rc = rc ? rc : mr_save_begin(s, err);
+    rc = rc ? rc : mr_checkpoint_reading_run(r, err);
     rc = mr_save_end(s, rc, err);
     mr_checkpoint_reading_done(r);
-    if (to == &t->out && (!rc || rc == MR_E_TIMEOUT))
+    if (d->to == t->n && (!rc || rc == MR_E_TIMEOUT))
         t->rank_is_late = rc != 0;
     return rc;
 }
@@ -380,15 +379,11 @@ static bool is_in(const struct mr_save_place *at, const struct mr_state_had *h, 
  * that are not whole, a burst buffer keeps nothing: their saves were not over. In tiers they stay until they make room. */
 static int recover_one(struct mr_state_tiers *t, size_t i, const struct mr_state_had *whole, const struct held *h)
 {
-    enum stage stage = DRAINED;
-    if (whole) {
-        bool later = is_in(t->final, whole, true);
-        for (size_t k = i + 1; k < t->n && !later; k++)
-            later = is_in(&t->tier[k].place, whole, false);
-        stage = later ? DRAINED : WAITING;
-    }
+    bool drained = !whole;
+    for (size_t k = i + 1; !drained && k <= t->n; k++)
+        drained = is_in(&t->tier[k].place, whole, k == t->n);
     pthread_mutex_lock(&t->lock);
-    int rc = !whole && find(&t->tier[i], h->is.step) ? 0 : hold(&t->tier[i], h, stage);
+    int rc = !whole && find(&t->tier[i], h->is.step) ? 0 : hold(&t->tier[i], h, drained ? DRAINED : WAITING);
     t->recovered += !rc && whole && i == 0;
     pthread_mutex_unlock(&t->lock);
     return rc;
@@ -426,7 +421,7 @@ static void recover(struct mr_state_tiers *t)
     const struct mr_checkpoint_place *place[MR_SAVER_TIERS];
     for (size_t i = 0; i < t->n; i++)
         place[i] = &t->tier[i].place.at;
-    if (mr_state_have_common(&t->out, place, t->n, "drain", &t->left, &common, &why))
+    if (mr_state_have_common(&t->tier[t->n].place, place, t->n, "drain", &t->left, &common, &why))
         mr_log(MR_LOG_WARN, "what an earlier job left in '%s' is not drained: %s", t->tier[0].place.at.base,
                why.message);
     if (recover_all(t, &common))
@@ -471,45 +466,46 @@ static struct held *next_drain(struct mr_state_tiers *t, size_t *from, size_t *t
     return oldest;
 }
 
-static void note_failure(struct mr_state_tiers *t, const struct held *h, size_t from, int rc, struct mr_error *err)
+static void note_failure(struct mr_state_tiers *t, const struct drain *d, int rc, struct mr_error *err)
 {
-    mr_error_context(err, "draining the checkpoint of step %" PRIu64 "%s", h->is.step,
+    const struct mr_checkpoint_place *at = &t->tier[d->from].place.at;
+    mr_error_context(err, "draining the checkpoint of step %" PRIu64 "%s", d->what.is.step,
                      t->buffer ? " from the burst buffer" : "");
     err->hint[0] = '\0'; /* an inner one is about loading, or the folder */
+    mr_error_hint(err, "the checkpoint stays in '%s'; the next %s drains it", t->buffer ? at->base : at->folder,
+                  t->buffer ? "run with this burst buffer" : "job");
     if (t->buffer)
-        mr_error_hint(err, "the checkpoint stays in '%s'; the next run with this burst buffer drains it",
-                      t->tier[from].place.at.base);
-    else
-        mr_error_hint(err, "it stays in '%s'; the next job drains it", t->tier[from].place.at.folder);
-    if (t->buffer)
-        mr_log(MR_LOG_WARN, "cannot drain the checkpoint of step %" PRIu64 " from the burst buffer: %s", h->is.step,
-               err->message);
+        mr_log(MR_LOG_WARN, "cannot drain the checkpoint of step %" PRIu64 " from the burst buffer: %s",
+               d->what.is.step, err->message);
     mr_failure_keep(&t->untold, rc, err);
     mr_failure_keep(&t->first, rc, err);
 }
 
-/* The lock is held. */
-static void settle(struct mr_state_tiers *t, const struct held *h, size_t from, size_t to, int rc,
-                   struct mr_checkpoint_drained *r, struct mr_error *err)
+/* What came of a drain. The lock is held. */
+static void settle(struct mr_state_tiers *t, const struct drain *d, int rc, struct mr_error *err)
 {
-    struct held *mine = find(&t->tier[from], h->is.step);
-    if (rc == MR_E_INTERRUPTED) {
-        mine->stage = WAITING;
-    } else if (rc) {
-        mine->stage = FAILED;
-        note_failure(t, h, from, rc, err);
+    struct held *mine = find(&t->tier[d->from], d->what.is.step);
+    const struct mr_save *s = &d->save;
+    mine->stage = rc == MR_E_INTERRUPTED ? WAITING : rc ? FAILED : DRAINED;
+    if (rc == MR_E_INTERRUPTED)
+        return;
+    if (rc) {
+        note_failure(t, d, rc, err);
     } else {
-        mine->stage = DRAINED;
-        if (to < t->n && hold(&t->tier[to], h, WAITING))
-            mr_log(MR_LOG_WARN, "step %" PRIu64 " stays in '%s': no memory", h->is.step, t->tier[to].place.at.folder);
-        int freed = tidy(t, &t->tier[from]);
+        if (d->to < t->n && hold(&t->tier[d->to], &d->what, WAITING))
+            mr_log(MR_LOG_WARN, "step %" PRIu64 " stays in '%s': no memory", s->step, s->place->at.folder);
+        int freed = tidy(t, &t->tier[d->from]);
         rc = t->buffer ? freed : 0;
     }
-    r->end_ns = mr_now_ns();
-    r->code = rc;
-    struct mr_checkpoint_drained *row = to == t->n && rc != MR_E_INTERRUPTED ? MR_VEC_ADD(&t->drains) : NULL;
+    struct mr_checkpoint_drained *row = d->to == t->n ? MR_VEC_ADD(&t->drains) : NULL;
     if (row) /* without memory it is done and not listed */
-        *row = *r;
+        *row = (struct mr_checkpoint_drained){.step = s->step,
+                                              .bytes = s->all_files ? s->all_bytes : s->bytes,
+                                              .files = s->all_files ? s->all_files : s->files,
+                                              .queued_ns = d->what.queued_ns,
+                                              .start_ns = d->start_ns,
+                                              .end_ns = mr_now_ns(),
+                                              .code = rc};
 }
 
 static void *drain_main(void *user)
@@ -521,25 +517,22 @@ static void *drain_main(void *user)
     pthread_cond_broadcast(&t->changed);
     int rc = 0;
     while (!atomic_load(&t->cut) && rc != MR_E_INTERRUPTED) {
-        size_t from, to;
-        struct held *h = next_drain(t, &from, &to);
+        struct drain d = {.t = t};
+        struct mr_error err;
+        struct held *h = next_drain(t, &d.from, &d.to);
         if (!h) {
             pthread_cond_wait(&t->changed, &t->lock);
             continue;
         }
         assert(h->stage == WAITING); /* T3 */
-        struct held job = *h;
-        struct mr_error err;
-        struct mr_save s;
-        struct mr_checkpoint_drained r = {.step = h->is.step, .queued_ns = h->queued_ns, .start_ns = mr_now_ns()};
         h->stage = DRAINING;
+        d.what = *h;
+        d.start_ns = mr_now_ns();
         pthread_mutex_unlock(&t->lock);
-        rc = drain_one(t, &job, &t->tier[from], to < t->n ? &t->tier[to].place : &t->out, &s, &err);
-        r.bytes = s.all_files ? s.all_bytes : s.bytes;
-        r.files = s.all_files ? s.all_files : s.files;
-        mr_save_done(&s);
+        rc = drain_one(&d, &err);
         pthread_mutex_lock(&t->lock);
-        settle(t, &job, from, to, rc, &r, &err);
+        settle(t, &d, rc, &err);
+        mr_save_done(&d.save);
         pthread_cond_broadcast(&t->changed);
     }
     t->over = true;
@@ -550,20 +543,10 @@ static void *drain_main(void *user)
 
 /* ---- lifecycle ---- */
 
-/* T7: of this user and this final folder, and one live job per rank's folder. */
-static int claim(struct tier *t, const struct mr_save_place *final, struct mr_error *err)
-{
-    int rc = mr_checkpoint_claim(t->place.at.base, final->at.folder, false, err);
-    return rc ? rc : mr_checkpoint_lock(t->place.at.folder, true, &t->lock_fd, err);
-}
-
 static int open_tier(const struct mr_saver_params *p, const struct mr_save_place *final, const struct mr_saver_tier *of,
                      bool buffer, struct tier *out, struct mr_error *err)
 {
     const char *what = buffer ? "burst buffer" : "tier";
-    if (!of->folder || !*of->folder || strlen(of->folder) > MR_CHECKPOINT_FOLDER_MAX - 16)
-        return mr_error_plain(err, MR_E_USAGE, "a tier needs a folder, of at most %d bytes",
-                              MR_CHECKPOINT_FOLDER_MAX - 16);
     struct mr_checkpoint_place *at = &out->place.at;
     out->capacity = of->capacity;
     out->keep_last = of->keep_last || buffer ? of->keep_last : 1;
@@ -580,7 +563,9 @@ static int open_tier(const struct mr_saver_params *p, const struct mr_save_place
     at->lead = true;
     at->fsync = p->fsync;
     rc = mr_store_mkdirs(at->store, at->folder, err);
-    int claimed = is_folder ? claim(out, final, err) : 0;
+    int claimed = is_folder ? mr_checkpoint_claim(at->base, final->at.folder, false, err) : 0; /* T7 */
+    if (is_folder && !claimed)
+        claimed = mr_checkpoint_lock(at->folder, true, &at->lock_fd, err);
     if (claimed)
         return claimed;
     rc = rc ? rc : mr_checkpoint_folder_repair(at->store, at->folder, err);
@@ -596,18 +581,18 @@ int mr_state_tiers_create(const struct mr_saver_params *p, const struct mr_save_
     pthread_mutex_init(&t->lock, NULL);
     mr_cond_init(&t->changed);
     t->final = final;
-    t->out = *final;
-    t->out.stop = &t->cut;
-    t->out.agree = NULL; /* drains meet in the folder */
     t->buffer = buffer;
     t->pace = pace;
     t->recovering = true;
     int rc = 0;
     for (size_t i = 0; i < p->tiers && !rc; i++) {
-        t->tier[t->n++].lock_fd = -1;
+        t->n++;
         rc = open_tier(p, final, &p->tier[i], buffer, &t->tier[i], err);
         t->tier[i].place.stop = &t->cut;
     }
+    t->tier[t->n].place = *final;
+    t->tier[t->n].place.stop = &t->cut;
+    t->tier[t->n].place.agree = NULL; /* drains meet in the folder */
     if (!rc && (rc = pthread_create(&t->thread, NULL, drain_main, t)))
         rc = mr_error_set(err, -rc, "cannot start a thread");
     else
@@ -636,8 +621,6 @@ void mr_state_tiers_free(struct mr_state_tiers *t)
     if (t->running)
         pthread_join(t->thread, NULL);
     for (size_t i = 0; i < t->n; i++) {
-        if (t->tier[i].lock_fd >= 0)
-            close(t->tier[i].lock_fd);
         mr_checkpoint_place_close(&t->tier[i].place.at);
         free(t->tier[i].held.item);
     }
@@ -671,18 +654,10 @@ unsigned mr_state_tiers_pending(struct mr_state_tiers *t, bool failed)
     return n;
 }
 
-int mr_state_tiers_error(struct mr_state_tiers *t, struct mr_error *err)
+int mr_state_tiers_failure(struct mr_state_tiers *t, bool untold, struct mr_error *err)
 {
     pthread_mutex_lock(&t->lock);
-    int rc = mr_failure_take(&t->untold, err);
-    pthread_mutex_unlock(&t->lock);
-    return rc;
-}
-
-int mr_state_tiers_failure(struct mr_state_tiers *t, struct mr_error *err)
-{
-    pthread_mutex_lock(&t->lock);
-    int rc = mr_failure_get(&t->first, err);
+    int rc = mr_failure_get(untold ? &t->untold : &t->first, untold, err);
     pthread_mutex_unlock(&t->lock);
     return rc;
 }

@@ -32,9 +32,8 @@ void mr_state_tiers_drop(struct mr_state_tiers *t, uint64_t step);
 int mr_state_tiers_add(struct mr_state_tiers *t, const struct mr_save *s, struct mr_error *err);
 /* Checkpoints that are not in the final folder yet; `failed`: also those that failed to get there. */
 unsigned mr_state_tiers_pending(struct mr_state_tiers *t, bool failed);
-/* The first failure nobody was told yet, and the first of all. */
-int mr_state_tiers_error(struct mr_state_tiers *t, struct mr_error *err);
-int mr_state_tiers_failure(struct mr_state_tiers *t, struct mr_error *err);
+/* The first failure of all, or (untold) the first that was not told yet. */
+int mr_state_tiers_failure(struct mr_state_tiers *t, bool untold, struct mr_error *err);
 /* How many an earlier job left that are drained now; waits until that is known. */
 unsigned mr_state_tiers_recovered(struct mr_state_tiers *t);
 /* Finished drains to the final folder from number `first` on; how many were written to `out`. */

@@ -97,8 +97,7 @@ static int begin_save(struct mr_saver *s, struct mr_save *save, struct mr_error 
         return mr_save_begin(save, err);
     save->held_bytes = save->bytes;
     int rc = s->hooks.sum ? s->hooks.sum(s->hooks.user, &save->held_bytes, err) : 0;
-    if (!rc)
-        rc = mr_save_agree(&s->place, mr_state_tiers_room(s->tiers, save->step, save->held_bytes, err), err);
+    rc = rc ? rc : mr_save_agree(&s->place, mr_state_tiers_room(s->tiers, save->step, save->held_bytes, err), err);
     save->wait_ns = mr_now_ns() - start;
     if (!rc) {
         save->place = mr_state_tiers_first(s->tiers);
@@ -191,7 +190,7 @@ static void end_job(struct mr_saver *s, struct job *j)
     struct mr_error why;
     int rc = j->failure.code;
     assert(j == s->first && j->written == j->queued); /* S1 */
-    j->committing = true;
+    j->file = COMMITTING;
     set_patience(s, j);
     pthread_mutex_unlock(&s->lock);
     if (rc)
@@ -218,26 +217,20 @@ static void end_job(struct mr_saver *s, struct job *j)
 static bool work_once(struct mr_saver *s)
 {
     struct job *j = s->first; /* S1 */
-    if (!j || j->committing)
+    if (!j || j->file == COMMITTING)
         return false;
-    if (j->file == CLOSED && !j->failure.code) {
+    bool sums = j->unsummed && (j->copied || j->failure.code);
+    if (j->file == CLOSED && !j->failure.code)
         open_file(s, j);
-        return true;
-    }
-    if (j->unsummed && (j->copied || j->failure.code) &&
-        (j->writing > 1 || !j->full)) { /* the device has enough to do */
+    else if (sums && (j->writing > 1 || !j->full)) /* the device has enough to do */
         sum_later(s, j);
-        return true;
-    }
-    if (j->full && (j->file == OPEN || j->failure.code)) {
+    else if (j->full && (j->file == OPEN || j->failure.code))
         do_chunk(s, j);
-        return true;
-    }
-    if (j->copied && j->written == j->queued && j->file != OPENING) {
+    else if (j->copied && j->written == j->queued && j->file != OPENING)
         end_job(s, j);
-        return true;
-    }
-    return false;
+    else
+        return false;
+    return true;
 }
 
 void *mr_saver_writer(void *user)
@@ -308,8 +301,7 @@ static int write_all(struct direct *d, struct mr_error *err)
 /* Everything after the beginning, whose result is `rc`. */
 static int write_and_end(struct direct *d, int rc, struct mr_error *err)
 {
-    if (!rc)
-        rc = write_all(d, err);
+    rc = rc ? rc : write_all(d, err);
     return mr_save_end(d->save, rc, err);
 }
 
@@ -342,8 +334,7 @@ int mr_saver_save_now(struct mr_saver *s, uint64_t step, const struct mr_state *
     uint64_t start = mr_now_ns();
     int rc = mr_save_agree(&s->place, mr_saver_prepare(s, step, state, &image, &j, &why), &why);
     uint64_t bytes = rc ? 0 : j->save.bytes - image.header_bytes;
-    if (!rc)
-        rc = save_job(s, j, &image, &why);
+    rc = rc ? rc : save_job(s, j, &image, &why);
     mr_state_image_done(&image);
     if (j)
         mr_saver_free_job(j);
