@@ -30,7 +30,7 @@ struct mr_pace {
     uint64_t quiet[MR_PACE_QUIET], busy[MR_PACE_WINDOW];
     unsigned n_quiet, at_quiet, n_busy;
     bool active;       /* something was moved since the last step */
-    atomic_uint hurry; /* changed under the lock, for who waits */
+    atomic_uint hurry; /* changed under the lock, which mr_pace_wait holds */
 };
 
 struct mr_pace *mr_pace_create(uint64_t most, bool cautious)

@@ -38,7 +38,7 @@ struct mr_failure {
     struct mr_error why;
 };
 void mr_failure_keep(struct mr_failure *f, int code, const struct mr_error *why);
-/* 0: none. `forget`: it is told once. */
+/* 0: none. `forget`: it is returned once. */
 int mr_failure_get(struct mr_failure *f, bool forget, struct mr_error *err);
 
 /* A file of this rank's part. */

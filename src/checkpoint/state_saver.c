@@ -368,7 +368,7 @@ static void *copier_main(void *user)
     struct mr_saver *s = b->s;
     struct mr_error why;
     int rc = copy_state(b, &why);
-    if (rc) { /* a save that the caller is told about is not told again */
+    if (rc) { /* the fence returns it, so that no later call does */
         mr_failure_keep(&b->failure, rc, &why);
         pthread_mutex_lock(&s->lock);
         wait_for_end(s, MR_ALL_STEPS);
