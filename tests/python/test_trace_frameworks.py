@@ -131,7 +131,11 @@ TORCH = """
         if not workers:
             assert [b.tolist() for b in DataLoader(Stream(), batch_size=2)] == [[0, 1], [2, 3], [4, 5]]
             assert sum(1 for _ in DataLoader(Batches(), batch_size=16)) == 2
+        log = open(os.path.join(root, "log"), "w")
+        os.fsync(log.fileno())
+        os.fsync(log.fileno())  # of a log: no part of a checkpoint, nor is one that follows it
         torch.save({"w": torch.ones(100)}, os.path.join(root, "ckpt.pt"))
+        os.fsync(log.fileno())
         assert torch.load(os.path.join(root, "ckpt.pt"))["w"].sum() == 100
     if __name__ == "__main__":
         main()
@@ -160,7 +164,7 @@ def torch_loader(folder, python=sys.executable):
         assert spans["data_loader", "collate"] == 16 + 5 * both and spans["data_loader", "DataLoader.next"] == 16 + 5 * both, spans
         assert spans["data_loader", "DataLoader.end"] == 2 + 2 * both, spans
         assert spans["data_loader", "Stream.__next__"] >= 6 * both
-        expect(spans, "checkpoint", torch__dot__serialization__dot__save=1, torch__dot__serialization__dot__load=1)
+        expect(spans, "checkpoint", torch__dot__serialization__dot__save=1, torch__dot__serialization__dot__load=1, fsync=2, os__dot__fsync=1)
         opens, reads = per_file(files, "open"), per_file(files, "read")
         assert opens == 64 + 32 * both and reads == 2 * opens, (opens, reads)  # the second read finds the end
         print("ok torch", way, python)

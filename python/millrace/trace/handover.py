@@ -38,6 +38,7 @@ _faults = getattr(_trace, "major_faults", int)
 # handover before
 _here = threading.local()
 TOGETHER_NS = 100000  # between handovers for one batch
+saved = threading.local()  # at: when this thread's last checkpoint was written; None: it has trained since
 _optimizers = itertools.count()
 loader = _here  # torch_loader's: `inside` while the thread is in a wait of a DataLoader
 
@@ -116,6 +117,7 @@ def _forward():
 def train_begins():
     """A time stamp for train_ends (0 without the tracer), and arguments of the span."""
     begin, since = now(), getattr(_here, "since", None)
+    saved.at = None
     if since is None:
         first = _here.__dict__.pop("first", None)
         if first and begin:

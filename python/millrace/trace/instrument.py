@@ -11,7 +11,6 @@ import functools
 import io
 import os
 import sys
-import threading
 from time import monotonic_ns
 
 from . import _trace, fn, handover, now, span
@@ -319,7 +318,7 @@ def _h5py_file(module):
 
 
 BEHIND = 200000000  # ns after a checkpoint
-_saved = threading.local()  # at: when this thread's last checkpoint was written
+_saved = handover.saved
 
 
 def _saves(*names):
@@ -340,8 +339,8 @@ def _saves(*names):
 
 
 def _saving(original, label, behind=None):
-    """`behind`: its name where it follows a save at once, and so is a part of it. A save into memory (`memory`) is
-    written by what follows it."""
+    """`behind`: its name where it follows a save at once, and so is a part of it; a sync that follows none is no save
+    (a log that is synced). A save into memory (`memory`) is written by what follows it."""
 
     def traced(*args, **kwargs):
         begin = now()
@@ -353,7 +352,8 @@ def _saving(original, label, behind=None):
         finally:
             if begin:
                 span("checkpoint", behind if follows else label, begin, {"memory": 1} if memory else None)
-                _saved.at = monotonic_ns()
+                if follows or not behind:
+                    _saved.at = monotonic_ns()
 
     return functools.update_wrapper(traced, original)
 
