@@ -16,7 +16,8 @@
  *      unless a device is in use, for which copies wait.
  *  H3. A step begins with the first wait of a gap, unless that lies between a backward pass and its optimiser. Without
  *      waits it begins behind an optimiser's step, when the next one of the same optimiser comes: a loop may have
- *      several. So a step is a batch, as with a loader: passes that accumulate gradients are steps.
+ *      several. So a step is a batch, as with a loader: passes that accumulate gradients are steps. In a program that
+ *      has no optimiser each backward pass is one's step.
  *      Where calls of whole models are in the trace (`forward`), they part the waits: reads with none between them are
  *      one, which lasts until the next call.
  *  H4. A wait before a call without gradients or in eval mode is a step of an evaluation, unless most steps have such
@@ -95,13 +96,23 @@ struct hand {
 
 /* ---- whose ---- */
 
-/* The one thread with the optimiser's steps, of a rank that nobody else tells of; NO_INDEX: none. */
+static bool has_optimizer(const struct explain_job *j, const struct explain_rank *r)
+{
+    bool any = false;
+    for (uint32_t i = r->span; i < r->span + r->spans && !any; i++)
+        any = j->span.item[i].role == MR_ROLE_OPTIMIZER;
+    return any;
+}
+
+/* The one thread with the optimiser's steps, of a rank that nobody else tells of; NO_INDEX: none. A program may change
+ * its weights by hand, without an optimiser: then the one with the backward passes. */
 uint32_t mr_explain_trainer_of(const struct explain_job *j, const struct explain_rank *r)
 {
     uint32_t lane = NO_INDEX, steps = 0;
+    unsigned role = has_optimizer(j, r) ? MR_ROLE_OPTIMIZER : MR_ROLE_BACKWARD;
     for (uint32_t i = r->span; i < r->span + r->spans; i++) {
         const struct explain_span *s = &j->span.item[i];
-        if (s->role != MR_ROLE_OPTIMIZER || s->arg[KEY_OPTIMIZER] == UNKNOWN)
+        if (s->role != role || (role == MR_ROLE_OPTIMIZER && s->arg[KEY_OPTIMIZER] == UNKNOWN))
             continue; /* none, or a whole compiled step (TensorFlow), of which nobody knows what it waits for */
         if (lane != NO_INDEX && s->lane != lane)
             return NO_INDEX;
@@ -115,11 +126,12 @@ uint32_t mr_explain_trainer_of(const struct explain_job *j, const struct explain
 static int list_train(struct hand *h)
 {
     const struct explain_rank *r = &h->j->rank[h->rank];
+    bool by_hand = !has_optimizer(h->j, r);
     uint64_t until = 0;
     for (uint32_t i = r->span; i < r->span + r->spans; i++) {
         const struct explain_span *s = &h->j->span.item[i];
-        bool steps = s->role == MR_ROLE_OPTIMIZER;
-        if (s->lane != h->lane || s->start < until || (!steps && s->role != MR_ROLE_BACKWARD))
+        bool passes = s->role == MR_ROLE_BACKWARD, steps = s->role == MR_ROLE_OPTIMIZER || (passes && by_hand);
+        if (s->lane != h->lane || s->start < until || (!steps && !passes))
             continue;
         struct train *t = MR_VEC_ADD(&h->train);
         if (!t)

@@ -103,8 +103,8 @@ static int steps_from_waits(struct explain_job *j, uint32_t rank)
     return 0;
 }
 
-/* The training loader is the one with optimiser steps in its loop; where nobody tells of any, the one with the most
- * batches. What the others give is evaluation. */
+/* The training loader is the one with optimiser steps, or backward passes, in its loop; where nobody tells of any, the
+ * one with the most batches. What the others give is evaluation. */
 struct loader_use {
     uint64_t loader, batches, optimised;
 };
@@ -138,7 +138,7 @@ static int count_uses(const struct explain_job *j, const struct explain_rank *r,
         while (at < r->span + r->spans && j->span.item[at].start < w->end)
             at++;
         for (uint32_t k = at; k < r->span + r->spans && j->span.item[k].start < j->step.item[w->step].end_ns; k++)
-            u->optimised += j->span.item[k].role == MR_ROLE_OPTIMIZER;
+            u->optimised += j->span.item[k].role == MR_ROLE_OPTIMIZER || j->span.item[k].role == MR_ROLE_BACKWARD;
     }
     return 0;
 }

@@ -210,6 +210,27 @@ static void steps_are_batches(void **state)
     }
 }
 
+/* H3: weights that are changed by hand; a loop that has its data in memory has steps, too. */
+static void backward_passes_are_steps_where_there_is_no_optimizer(void **state)
+{
+    (void)state;
+    for (unsigned reads = 0; reads < 2; reads++) {
+        struct world w;
+        open_world(&w);
+        for (unsigned i = 0; i < STEPS; i++) {
+            if (reads)
+                read_file(&w, 10 * MS);
+            compute(&w, 20 * MS);
+            backward(&w, 20 * MS);
+        }
+        struct mr_explanation *x = explain(&w);
+        assert_int_equal(x->steps, STEPS);
+        assert_stall(x, reads * STEPS * 10 * MS);
+        assert_int_equal(x->verdict.verdict, reads ? MR_VERDICT_INPUT : MR_VERDICT_HEALTHY);
+        mr_explanation_free(x);
+    }
+}
+
 /* H1, H2: what a loop does beside reading does not make its computing a wait. */
 static void stray_calls_do_not_stretch_waits(void **state)
 {
@@ -836,6 +857,7 @@ int main(void)
         cmocka_unit_test(what_the_device_idles_counts),
         cmocka_unit_test(own_reads_are_waits_for_storage),
         cmocka_unit_test(steps_are_batches),
+        cmocka_unit_test(backward_passes_are_steps_where_there_is_no_optimizer),
         cmocka_unit_test(stray_calls_do_not_stretch_waits),
         cmocka_unit_test(many_reads_and_what_lies_between_are_one_wait),
         cmocka_unit_test(decoding_that_no_span_tells_is_incomplete),
