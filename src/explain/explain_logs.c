@@ -5,7 +5,7 @@
  *  L1. A file that the thread writes is a log, unless it reads it back more often than it writes it.
  *  L2. A small file with the ending of a settings file that is opened in every second step or more holds settings.
  *  L3. Calls on such files, one after the other with nothing of the loop between them, are one span of logging: what
- *      lies between them formats or parses.
+ *      lies between them formats or parses. So does what lies right before a write or behind a read, at 10 MB/s.
  *  L4. What is written within half a second behind a save into memory (torch.save to a BytesIO, as Lightning does) is
  *      that checkpoint: its span is lengthened.
  *  L5. A sleep of the thread (a handover, a semaphore, a child) that ends when a save of another thread or process of
@@ -21,6 +21,7 @@
 
 #define CALLS_MOST (4u << 20) /* of a rank: memory is bounded */
 #define JOIN_NS 100000000u    /* L3 */
+#define FORMAT_NS 100u        /* L3: per byte */
 #define SETTINGS_MOST 65536u  /* L2: bytes per open */
 #define WRITTEN_NS 500000000u /* L4 */
 #define OPENS_LEAST 3u        /* L2 */
@@ -30,7 +31,8 @@
 
 struct log_call {
     uint64_t start, end;
-    uint32_t file; /* NO_INDEX: a span of the loop */
+    uint64_t written, read; /* bytes */
+    uint32_t file;          /* NO_INDEX: a span of the loop */
 };
 
 struct log_use {
@@ -124,20 +126,24 @@ static int note_call(struct logs *l, const struct mr_event_batch *b, uint32_t i,
     }
     if (start > l->to)
         return 0;
+    uint64_t bytes = b->c.result[i] > 0 ? (uint64_t)b->c.result[i] : 0;
+    uint64_t written = kind == MR_EV_WRITE ? bytes : 0, read = kind == MR_EV_READ ? bytes : 0;
     struct log_use *u = &l->use[file];
     u->opens += kind == MR_EV_OPEN && b->c.result[i] >= 0 && b->c.call[i] != MR_CALL_fdopen;
-    u->reads += kind == MR_EV_READ && b->c.result[i] > 0;
-    u->read_bytes += kind == MR_EV_READ && b->c.result[i] > 0 ? (uint64_t)b->c.result[i] : 0;
-    u->writes += kind == MR_EV_WRITE && b->c.result[i] > 0;
-    u->written_bytes += kind == MR_EV_WRITE && b->c.result[i] > 0 ? (uint64_t)b->c.result[i] : 0;
+    u->reads += read > 0;
+    u->read_bytes += read;
+    u->writes += written > 0;
+    u->written_bytes += written;
     struct log_call *last = l->call.n ? &l->call.item[l->call.n - 1] : NULL;
     if (last && last->file == file && start <= last->end + JOIN_NS / 1000) {
         last->end = MR_MAX(last->end, end);
+        last->written += written;
+        last->read += read;
         return 0;
     }
     struct log_call *c = l->call.n < CALLS_MOST ? MR_VEC_ADD(&l->call) : NULL;
     if (c)
-        *c = (struct log_call){start, end, file};
+        *c = (struct log_call){start, end, written, read, file};
     return c || l->call.n == CALLS_MOST ? 0 : -ENOMEM;
 }
 
@@ -227,29 +233,44 @@ static int order_calls(struct logs *l)
         struct log_call *c = MR_VEC_ADD(&l->call);
         if (!c)
             return -ENOMEM;
-        *c = (struct log_call){s->start, s->end, NO_INDEX};
+        *c = (struct log_call){.start = s->start, .end = s->end, .file = NO_INDEX};
     }
     if (l->call.n)
         qsort(l->call.item, l->call.n, sizeof(*l->call.item), call_order);
     return 0;
 }
 
+/* L3: the text of a log is made before it is written, that of settings parsed behind the read, in no call. `before`: when
+ * what is known of the thread before the call ended. */
+static struct mr_interval with_text(const struct logs *l, size_t i, uint64_t before)
+{
+    const struct log_call *c = &l->call.item[i];
+    uint64_t next = i + 1 < l->call.n ? c[1].start : c->end;
+    return (struct mr_interval){MR_MAX(MR_MIN(before, c->start), explain_span_ns(c->written * FORMAT_NS, c->start)),
+                                MR_MAX(MR_MIN(next, c->end + c->read * FORMAT_NS), c->end)};
+}
+
 /* L3, L6. Spans of the loop end what is one piece of logging, or one checkpoint; so do other calls, and pauses, of
  * logging only. */
 static int paint_calls(const struct logs *l, bool states, struct mr_intervals *out)
 {
+    uint64_t before = l->from;
     bool joins = false;
     for (size_t i = 0; i < l->call.n; i++) {
         const struct log_call *c = &l->call.item[i];
         const struct explain_file *f = c->file != NO_INDEX ? &l->j->file.item[c->file] : NULL;
         bool is = f && (states ? f->state : f->log);
         struct mr_interval *last = out->n ? &out->item[out->n - 1] : NULL;
+        struct mr_interval whole = is && !states ? with_text(l, i, before) : (struct mr_interval){c->start, c->end};
+        before = MR_MAX(before, c->end);
         if (is && joins && last && (states || c->start <= last->end + JOIN_NS)) {
-            last->end = MR_MAX(last->end, c->end);
+            last->end = MR_MAX(last->end, whole.end);
         } else if (is) {
             if (out->n == out->cap && mr_intervals_grow(out) < 0)
                 return -ENOMEM;
-            out->item[out->n++] = (struct mr_interval){c->start, c->end};
+            if (out->n)
+                whole.start = MR_MAX(whole.start, out->item[out->n - 1].end);
+            out->item[out->n++] = whole;
         }
         joins = is || (states && joins && f);
     }

@@ -428,7 +428,8 @@ static void a_state_written_by_hand_is_a_checkpoint(void **state)
         struct mr_explanation *x = explain(&w);
         assert_int_equal(x->checkpoints, way ? 0 : 4);
         assert_int_equal(x->ns[MR_TIME_CHECKPOINT], way ? 0 : 4 * 641 * MS);
-        assert_int_equal(x->ns[MR_TIME_LOGGING], way ? 4 * 41 * MS : 0);
+        uint64_t text = way == 1 ? 4 * 600 * MS : 4 * 4 * 100 * 100; /* L3: 2 MiB are 150 ms and more */
+        assert_int_equal(x->ns[MR_TIME_LOGGING], way ? 4 * 41 * MS + text : 0);
         if (!way) {
             assert_int_equal(x->checkpoint[0].bytes, 8 << 20);
             assert_string_equal(x->checkpoint[0].path, path);
@@ -594,6 +595,28 @@ static void a_producer_behind_a_queue_is_followed(void **state)
 }
 
 /* ---- the loop's own files ---- */
+
+/* L3: text is made before it is written, as far as its bytes need it; what is computed besides is no logging. */
+static void the_text_of_logs_is_logging(void **state)
+{
+    (void)state;
+    for (unsigned metrics = 0; metrics < 2; metrics++) {
+        struct world w;
+        open_world(&w);
+        for (unsigned i = 0; i < STEPS; i++) {
+            compute(&w, 10 * MS);
+            backward(&w, 20 * MS);
+            step(&w);
+            compute(&w, metrics ? 20 * MS : 2 * MS);
+            call(&w, MR_EV_WRITE, "/run/log.jsonl", MS / 10, metrics ? 100 : 30000);
+        }
+        struct mr_explanation *x = explain(&w);
+        uint64_t logged = (STEPS - 1) * (MS / 10 + (metrics ? 100 * 100 : 2 * MS));
+        assert_true(x->ns[MR_TIME_LOGGING] >= logged && x->ns[MR_TIME_LOGGING] < logged + 3 * MS);
+        assert_int_equal(x->verdict.verdict, metrics ? MR_VERDICT_HEALTHY : MR_VERDICT_LOGGING);
+        mr_explanation_free(x);
+    }
+}
 
 static void logs_and_settings_are_no_data(void **state)
 {
@@ -871,6 +894,7 @@ int main(void)
         cmocka_unit_test(evaluation_from_memory_is_no_startup),
         cmocka_unit_test(a_teacher_is_no_evaluation),
         cmocka_unit_test(a_producer_behind_a_queue_is_followed),
+        cmocka_unit_test(the_text_of_logs_is_logging),
         cmocka_unit_test(logs_and_settings_are_no_data),
         cmocka_unit_test(a_save_into_memory_is_what_is_written_behind_it),
         cmocka_unit_test(memory_is_healthy_only_if_the_thread_was_awake),
