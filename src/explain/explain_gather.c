@@ -119,6 +119,7 @@ static int add_make(struct explain_worker *w, const struct look *l, uint32_t lan
         .cpu_ns = arg[KEY_CPU] != UNKNOWN && arg[KEY_DELAY] != UNKNOWN ? arg[KEY_CPU] + arg[KEY_DELAY] : arg[KEY_CPU],
         .delay_ns = arg[KEY_CPU] != UNKNOWN && arg[KEY_DELAY] != UNKNOWN ? arg[KEY_DELAY] : 0,
         .threads_ns = arg[KEY_THREADS] != UNKNOWN ? arg[KEY_THREADS] : 0,
+        .threads_delay = arg[KEY_THREADS_DELAY] != UNKNOWN ? arg[KEY_THREADS_DELAY] : 0,
         .faults = arg[KEY_FAULTS] != UNKNOWN ? arg[KEY_FAULTS] : 0,
         .worker = arg[KEY_WORKER] < NO_INDEX ? (uint32_t)arg[KEY_WORKER] : NO_INDEX,
         .lane = lane,

@@ -59,7 +59,7 @@ struct act {
 /* A train span. */
 struct train {
     uint64_t start, end, awake, optimizer; /* awake: since the one before; UNKNOWN */
-    uint64_t threads;                      /* CPU time of other threads since the one before */
+    uint64_t threads, threads_delay;       /* other threads since the one before: on a CPU; ready to run without one */
     uint64_t delay;                        /* of it: ready to run, and others had the CPUs */
     uint64_t faults;                       /* since the one before, on pages that had to be read */
     uint64_t forward;                      /* when the forward pass before it began; UNKNOWN */
@@ -140,6 +140,7 @@ static int list_train(struct hand *h)
                             .end = s->end,
                             .awake = s->arg[KEY_AWAKE],
                             .threads = s->arg[KEY_THREADS] != UNKNOWN ? s->arg[KEY_THREADS] : 0,
+                            .threads_delay = s->arg[KEY_THREADS_DELAY] != UNKNOWN ? s->arg[KEY_THREADS_DELAY] : 0,
                             .delay = s->arg[KEY_DELAY] != UNKNOWN ? s->arg[KEY_DELAY] : 0,
                             .faults = s->arg[KEY_FAULTS] != UNKNOWN ? s->arg[KEY_FAULTS] : 0,
                             .optimizer = s->arg[KEY_OPTIMIZER],
@@ -556,10 +557,11 @@ static int do_gap(struct hand *h, size_t i, uint64_t from)
         if (add_wait(h, p, slept != UNKNOWN ? explain_span_ns(part, wait) : UNKNOWN))
             return -ENOMEM;
         struct explain_wait *w = &h->j->wait.item[h->j->wait.n - 1];
-        if (len)
+        if (len) {
             w->own_delay = (uint64_t)((double)t->delay * (double)wait / (double)len);
-        if (len)
             w->threads = (uint64_t)((double)t->threads * (double)wait / (double)len);
+            w->threads_delay = (uint64_t)((double)t->threads_delay * (double)wait / (double)len);
+        }
         w->faults = all ? (uint64_t)((double)t->faults * (double)wait / (double)all + 0.5) : 0;
         bool begins = (!k && !inside) || p->evaluates || (k && p[-1].evaluates);
         if (begins && !begin_step(h, p->start, p->evaluates))
@@ -694,6 +696,7 @@ static int make_batches(struct hand *h)
                                    .loader = UNKNOWN,
                                    .cpu_ns = w->own_cpu,
                                    .threads_ns = w->threads,
+                                   .threads_delay = w->threads_delay,
                                    .delay_ns = w->own_cpu != UNKNOWN ? w->own_delay : 0,
                                    .faults = w->faults,
                                    .worker = NO_INDEX,

@@ -52,6 +52,7 @@
     X(CPU, "cpu_ns")                                                                                                   \
     X(DELAY, "delay_ns")                                                                                               \
     X(THREADS, "threads_ns")                                                                                           \
+    X(THREADS_DELAY, "threads_delay_ns")                                                                               \
     X(BETWEEN, "between_ns")                                                                                           \
     X(AWAKE, "awake_ns")                                                                                               \
     X(OPTIMIZER, "optimizer")                                                                                          \
@@ -94,6 +95,7 @@ struct explain_make {
     uint64_t cpu_ns;                      /* on a CPU, or ready to run without one; UNKNOWN */
     uint64_t delay_ns;                    /* of cpu_ns: without one */
     uint64_t threads_ns;                  /* CPU time of other threads of the process */
+    uint64_t threads_delay;               /* they were ready to run, without one */
     uint64_t bytes;                       /* read for it; second pass */
     uint64_t faults;                      /* on pages that had to be read from a disk */
     uint64_t cause[MR_STALL_CAUSE_COUNT]; /* pieces; second pass */
@@ -120,6 +122,7 @@ struct explain_wait {
     uint64_t cpu;                    /* time that the process spent on CPUs meanwhile; UNKNOWN */
     uint64_t between;                /* other threads' since the wait before; UNKNOWN */
     uint64_t threads;                /* without a loader: CPU time of other threads of the process */
+    uint64_t threads_delay;          /* those were ready to run without a CPU */
     uint64_t own_delay;              /* of own_cpu: ready to run, and others had the CPUs */
     uint64_t own_cpu;                /* without a loader: on a CPU, or ready to run; UNKNOWN */
     uint64_t faults;                 /* without a loader: on pages that had to be read */
@@ -352,8 +355,8 @@ int mr_explain_ask(struct explain_job *j);
 int mr_explain_find_helpers(struct explain_job *j);
 double mr_explain_span_sleep(const struct explain_make *m);
 bool mr_explain_helps(const struct explain_lane *helper, const struct explain_lane *l);
-void mr_explain_follow_helpers(struct explain_job *j, const uint64_t beside[MR_STALL_CAUSE_COUNT], uint64_t cpu,
-                               unsigned from, uint64_t cause[MR_STALL_CAUSE_COUNT]);
+void mr_explain_follow_helpers(struct explain_job *j, const uint64_t beside[MR_STALL_CAUSE_COUNT],
+                               const uint64_t cpu[2], unsigned from, uint64_t cause[MR_STALL_CAUSE_COUNT]);
 
 /* ---- explain_steps.c, explain_own.c ---- */
 int mr_explain_find_steps(struct explain_job *j);

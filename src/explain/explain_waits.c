@@ -184,6 +184,7 @@ static int add_wait(struct explain_job *j, uint32_t rank, struct epochs *e, cons
                                           ? s->arg[KEY_CPU] + s->arg[KEY_DELAY]
                                           : s->arg[KEY_CPU],
                                .between = s->arg[KEY_BETWEEN],
+                               .threads_delay = s->arg[KEY_THREADS_DELAY] != UNKNOWN ? s->arg[KEY_THREADS_DELAY] : 0,
                                .rank = rank,
                                .lane = s->lane,
                                .step = NO_INDEX,

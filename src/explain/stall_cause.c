@@ -33,7 +33,7 @@ struct blame {
     uint64_t cause[MR_STALL_CAUSE_COUNT];
     uint64_t beside[MR_STALL_CAUSE_COUNT]; /* what other threads did, summed */
     uint64_t asleep[MR_STALL_CAUSE_COUNT]; /* of cause: in spans that should be work */
-    uint64_t threads;                      /* CPU time of other threads of the maker's process */
+    uint64_t threads, threads_delay;       /* CPU time of other threads of the maker's process; waiting for a CPU */
     uint64_t held;                         /* by the worker: its own part and earlier batches */
     uint64_t early;                        /* of that: before the wait, in place of passing the batch on */
     uint64_t behind, longest;
@@ -120,8 +120,10 @@ static void blame_ask(const struct explain_job *j, const struct explain_ask *a, 
         uint64_t part[MR_STALL_CAUSE_COUNT];
         memcpy(part, a->cause, sizeof part);
         const struct explain_make *m = &j->make.item[a->make];
-        if (m->end > m->start)
+        if (m->end > m->start) {
             b->threads += (uint64_t)((double)m->threads_ns * (double)len / (double)(m->end - m->start));
+            b->threads_delay += (uint64_t)((double)m->threads_delay * (double)len / (double)(m->end - m->start));
+        }
         double sleeps = mr_explain_span_sleep(m);
         for (unsigned i = 0; i < MR_ARRAY_LEN(in_spans); i++)
             b->asleep[in_spans[i]] += (uint64_t)(sleeps * (double)part[in_spans[i]]);
@@ -295,6 +297,7 @@ static void blame_beside(struct explain_job *j, const struct explain_wait *w, st
         copies += b->beside[works[i]];
     }
     part[MR_STALL_DECODE] = (double)explain_span_ns(copies, w->cpu);
+    part[MR_STALL_CPU] = (double)w->threads_delay;
     for (unsigned c = 0; c < MR_STALL_CAUSE_COUNT; c++)
         all += part[c];
     if (!len || b->cause[MR_STALL_UNKNOWN] < len / 2)
@@ -319,11 +322,12 @@ static void blame_beside(struct explain_job *j, const struct explain_wait *w, st
 /* Helpers also explain sleep inside spans that should be work, and nothing else does. */
 static void follow_helpers(struct explain_job *j, struct blame *b)
 {
-    mr_explain_follow_helpers(j, b->beside, b->threads, MR_STALL_WORKER, b->cause);
+    const uint64_t cpu[2] = {b->threads, b->threads_delay};
+    mr_explain_follow_helpers(j, b->beside, cpu, MR_STALL_WORKER, b->cause);
     for (unsigned i = 0; i < MR_ARRAY_LEN(in_spans); i++) {
         uint64_t part[MR_STALL_CAUSE_COUNT] = {0}, asleep = MR_MIN(b->asleep[in_spans[i]], b->cause[in_spans[i]]);
         part[in_spans[i]] = asleep;
-        mr_explain_follow_helpers(j, b->beside, b->threads, in_spans[i], part);
+        mr_explain_follow_helpers(j, b->beside, cpu, in_spans[i], part);
         b->cause[in_spans[i]] -= asleep;
         for (unsigned c = 0; c < MR_STALL_CAUSE_COUNT; c++)
             b->cause[c] += part[c];
@@ -338,7 +342,8 @@ static void blame_wait(struct explain_job *j, const uint32_t *of_make, const str
         if (w->taken) { /* in a pipe or a queue: what for, nobody knows */
             b->cause[MR_STALL_UNKNOWN] += b->cause[MR_STALL_WORKER];
             b->cause[MR_STALL_WORKER] = 0;
-            mr_explain_follow_helpers(j, b->beside, w->threads, MR_STALL_UNKNOWN, b->cause);
+            const uint64_t cpu[2] = {w->threads, w->threads_delay};
+            mr_explain_follow_helpers(j, b->beside, cpu, MR_STALL_UNKNOWN, b->cause);
         }
         if (w->ready != UNKNOWN && (j->run || w->sums.readers != UNKNOWN)) {
             memset(b->cause, 0, sizeof b->cause); /* what the consumer's thread did is not what it waited for */

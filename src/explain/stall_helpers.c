@@ -58,9 +58,9 @@ double mr_explain_span_sleep(const struct explain_make *m)
 }
 
 /* Gives what a maker slept, `cause[from]`, to what its helpers did meanwhile: `beside` their calls, `cpu` what other
- * threads of its process computed. */
-void mr_explain_follow_helpers(struct explain_job *j, const uint64_t beside[MR_STALL_CAUSE_COUNT], uint64_t cpu,
-                               unsigned from, uint64_t cause[MR_STALL_CAUSE_COUNT])
+ * threads of its process computed, and how long they waited for a CPU. */
+void mr_explain_follow_helpers(struct explain_job *j, const uint64_t beside[MR_STALL_CAUSE_COUNT],
+                               const uint64_t cpu[2], unsigned from, uint64_t cause[MR_STALL_CAUSE_COUNT])
 {
     static const uint8_t io[] = {MR_STALL_STORAGE, MR_STALL_NETWORK, MR_STALL_PAGE_CACHE, MR_STALL_METADATA};
     double part[MR_STALL_CAUSE_COUNT] = {0}, all = 0, asleep = (double)cause[from];
@@ -69,7 +69,8 @@ void mr_explain_follow_helpers(struct explain_job *j, const uint64_t beside[MR_S
     for (unsigned i = 0; i < MR_ARRAY_LEN(io); i++)
         part[io[i]] = (double)beside[io[i]];
     part[MR_STALL_TRANSFORM] = (double)beside[MR_STALL_TRANSFORM];
-    part[MR_STALL_DECODE] = (double)beside[MR_STALL_DECODE] + (double)explain_span_ns(copies + spans, cpu);
+    part[MR_STALL_DECODE] = (double)beside[MR_STALL_DECODE] + (double)explain_span_ns(copies + spans, cpu[0]);
+    part[MR_STALL_CPU] = (double)cpu[1];
     for (unsigned c = 0; c < MR_STALL_CAUSE_COUNT; c++)
         all += part[c];
     j->helped.asleep += asleep;
@@ -80,6 +81,6 @@ void mr_explain_follow_helpers(struct explain_job *j, const uint64_t beside[MR_S
         uint64_t moved = MR_MIN((uint64_t)(part[c] * scale), cause[from]);
         cause[c] += moved;
         cause[from] -= moved;
-        j->helped.reads += c == MR_STALL_DECODE || c == MR_STALL_TRANSFORM ? 0 : (double)moved;
+        j->helped.reads += c == MR_STALL_DECODE || c == MR_STALL_TRANSFORM || c == MR_STALL_CPU ? 0 : (double)moved;
     }
 }

@@ -600,14 +600,15 @@ static void helpers_are_followed_while_the_worker_sleeps(void **state)
     }
 }
 
-/* Decoding that other programs keep off the CPU waits for one; the same time asleep is the worker's. */
+/* Decoding that other programs keep off the CPU waits for one, also in other threads of the process, for which the worker
+ * sleeps (way 2); the same time asleep is the worker's (way 0). */
 static void waiting_for_a_cpu_is_a_cause_of_its_own(void **state)
 {
     (void)state;
-    for (unsigned waits = 0; waits < 2; waits++) {
+    for (unsigned waits = 0; waits < 3; waits++) {
         struct world w;
         open_world(&w, 1, 2);
-        uint32_t delay = mr_mrt_sink_key(w.sink, "delay_ns");
+        uint32_t delay = mr_mrt_sink_key(w.sink, waits == 2 ? "threads_delay_ns" : "delay_ns");
         uint64_t t = 10 * MS;
         for (uint64_t b = 0; b < STEPS; b++, t += 1000 * MS) {
             const struct mr_mrt_arg arg[] = {{.key = w.key_batch, .value = (int64_t)b},

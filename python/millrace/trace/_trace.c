@@ -787,6 +787,86 @@ static PyObject *py_major_faults(PyObject *self, PyObject *nothing)
     return PyLong_FromLong(getrusage(RUSAGE_THREAD, &used) == 0 ? used.ru_majflt : 0);
 }
 
+/* The same, and how often the thread slept of its own accord: between two equal numbers it was taken off its CPU only by
+ * others. */
+static PyObject *py_thread_usage(PyObject *self, PyObject *nothing)
+{
+    struct rusage used;
+    (void)self, (void)nothing;
+    if (getrusage(RUSAGE_THREAD, &used) != 0)
+        return Py_BuildValue("(ll)", 0L, 0L);
+    return Py_BuildValue("(ll)", used.ru_majflt, used.ru_nvcsw);
+}
+
+enum { THREADS_MOST = 64 };
+/* An entry of getdents64. */
+struct entry {
+    uint64_t inode;
+    int64_t next;
+    unsigned short size;
+    unsigned char type;
+    char name[];
+};
+
+/* CPU time of a process so far, in ns; 0 where it is gone. */
+static unsigned long long cpu_of(unsigned pid)
+{
+    char path[64], text[512];
+    unsigned long long user = 0, system = 0;
+    snprintf(path, sizeof path, "/proc/%u/stat", pid);
+    const char *behind = read_proc(path, text, sizeof text) ? strrchr(text, ')') : NULL;
+    if (!behind || sscanf(behind, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user, &system) != 2)
+        return 0;
+    return (user + system) * (1000000000ull / (unsigned long long)sysconf(_SC_CLK_TCK));
+}
+
+/* Adds what a thread waited for a CPU, and the CPU time of the children that it started. */
+static void add_thread(const char *name, unsigned long long *delays, unsigned long long *children)
+{
+    char path[64], text[512];
+    unsigned long long ran, delay;
+    snprintf(path, sizeof path, "/proc/self/task/%.16s/schedstat", name);
+    if (read_proc(path, text, sizeof text) && sscanf(text, "%llu %llu", &ran, &delay) == 2)
+        *delays += delay;
+    snprintf(path, sizeof path, "/proc/self/task/%.16s/children", name);
+    if (!read_proc(path, text, sizeof text))
+        return;
+    char *at = text, *end;
+    for (unsigned long pid; (pid = strtoul(at, &end, 10)) && end != at; at = end)
+        *children += cpu_of((unsigned)pid);
+}
+
+/* Of all threads of the process: their run-queue delay, and the CPU time of the children that live. (0, 0) where threads
+ * are too many to ask each of them. */
+static PyObject *py_others(PyObject *self, PyObject *nothing)
+{
+    _Alignas(8) char list[8192];
+    unsigned long long delays = 0, children = 0;
+    unsigned threads = 0;
+    long n, fd = quiet_call(SYS_openat, AT_FDCWD, (long)(intptr_t) "/proc/self/task", O_RDONLY | O_DIRECTORY);
+    (void)self, (void)nothing;
+    while (fd >= 0 && (n = quiet_call(SYS_getdents64, fd, (long)(intptr_t)list, sizeof list)) > 0)
+        for (long at = 0; at < n; at += ((struct entry *)(void *)(list + at))->size) {
+            const char *name = ((struct entry *)(void *)(list + at))->name;
+            if (name[0] != '.' && ++threads <= THREADS_MOST)
+                add_thread(name, &delays, &children);
+        }
+    if (fd >= 0)
+        quiet_call(SYS_close, fd, 0, 0);
+    return threads <= THREADS_MOST ? Py_BuildValue("(KK)", delays, children) : Py_BuildValue("(ii)", 0, 0);
+}
+
+/* CPU time of the children that have ended and been waited for. */
+static PyObject *py_children_cpu(PyObject *self, PyObject *nothing)
+{
+    struct rusage used;
+    (void)self, (void)nothing;
+    if (getrusage(RUSAGE_CHILDREN, &used) != 0)
+        return PyLong_FromLong(0);
+    return PyLong_FromLongLong((used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1000000000ll +
+                               (used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1000ll);
+}
+
 /* ---- CPU time of the process at any moment of the last seconds ----
  *
  * A wait that is over before anybody in Python hears of it (compiled_waits.py) wants to know what the process computed
@@ -869,6 +949,9 @@ static PyMethodDef methods[] = {
      "CPU time of the process at a time stamp of now(), in ns; None if nobody looked then."},
     {"cpu_delay", py_cpu_delay, METH_NOARGS, "Nanoseconds that this thread could have run and had no CPU, so far."},
     {"major_faults", py_major_faults, METH_NOARGS, "Page faults of this thread that had to wait for the disk, so far."},
+    {"thread_usage", py_thread_usage, METH_NOARGS, "Such faults of this thread, and how often it slept, so far."},
+    {"others", py_others, METH_NOARGS, "As cpu_delay, of all threads; CPU time of living children; (0, 0): too many."},
+    {"children_cpu", py_children_cpu, METH_NOARGS, "CPU time of children that have ended, in ns."},
     {"machine", py_machine, METH_NOARGS, "CPUs and memory that this process may use, as a dict."},
     {"note", py_note, METH_O, "Tells `millrace trace` what was instrumented."},
     {"active", py_active, METH_NOARGS, "True while the tracer records."},

@@ -28,14 +28,14 @@ import itertools
 import os
 import sys
 import threading
-from time import perf_counter_ns, process_time_ns, thread_time_ns
+from time import perf_counter_ns, thread_time_ns
 
 from . import _trace, accelerator, cpu, now, span
 
 _delay = getattr(_trace, "cpu_delay", int)
 _faults = getattr(_trace, "major_faults", int)
 # since: when this thread's last train span ended; forward: when it called a module, 0 not yet; first: its last
-# handover before
+# handover before; asks_all: it slept long, so that it is worth while to ask about other threads
 _here = threading.local()
 TOGETHER_NS = 100000  # between handovers for one batch
 saved = threading.local()  # at: when this thread's last checkpoint was written; None: it has trained since
@@ -126,11 +126,12 @@ def train_begins():
     if not begin or not since:
         return begin, {}
     wall, busy = perf_counter_ns() - since[0], thread_time_ns() - since[1]
-    said = _forward()
-    if wall - busy > cpu.OFF * wall:
+    said, off = _forward(), wall - busy > cpu.OFF * wall
+    _here.asks_all = off and wall >= cpu.ALL_NS
+    if off:
         said["delay_ns"] = max(_delay() - since[2], 0)
         busy += said["delay_ns"]
-        said["threads_ns"] = max(process_time_ns() - since[3] - (thread_time_ns() - since[1]), 0)
+        since[3].since(said, said["delay_ns"])
         if _faults() > since[4]:
             said["major_faults"] = _faults() - since[4]
     return begin, dict(said, awake_ns=min(busy, wall))
@@ -148,7 +149,8 @@ def train_ends(label, begin, said, optimizer=None):
         _here.since = ()
     else:
         _here.idle = accelerator.begin()
-        _here.since = perf_counter_ns(), thread_time_ns(), _delay(), process_time_ns(), _faults()
+        others = cpu.Others(getattr(_here, "asks_all", False))
+        _here.since = perf_counter_ns(), thread_time_ns(), _delay(), others, _faults()
 
 
 def _number(optimizer):

@@ -45,8 +45,11 @@ def _waiting(original, label):
             _here.inside = False
             cpu.end(begun, said)
             all_threads = process_time_ns() - used
+            others = said.pop("threads_delay_ns", 0)
             if 2 * said["cpu_ns"] < all_threads:  # else this thread does the work itself, and waits for a CPU itself
                 said.pop("delay_ns", None)
+                if others:
+                    said["threads_delay_ns"] = others
             said["cpu_ns"] = all_threads
             _here.last = process_time_ns() - thread_time_ns()
             span("data_loader", name, begin, said)
