@@ -1,13 +1,16 @@
-"""What the programs of bench/blind share: a model, reads that last, and their own clock around the wait.
+"""What the programs of bench/blind share: a model, reads that last, and their own clocks around waits and saves.
 
 The last line of a program is JSON: the class, the causes of which one is right (null: any), the first findings of
-which one is sensible (null: any), and the seconds waited for data by the program's own clock."""
+which one is sensible (null: any; empty: none that promises anything), and the seconds waited for data by the program's
+own clock. A program that somebody else wrote is run by other.py; its class follows from its clocks."""
 
+import functools
 import json
 import mmap
 import os
 import sys
 import time
+import typing
 
 import torch
 
@@ -20,7 +23,7 @@ if not os.path.exists(DATA):
         f.write(os.urandom(BLOCK) * 8)
 model = torch.nn.Linear(64, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-waited = 0.0
+waited = first = saved = ended = 0.0  # first: of waited, the first one, which every program has; ended: the last of all
 
 
 def slow_read(ms: float) -> None:
@@ -53,14 +56,75 @@ def step(batch: torch.Tensor, ms: float = 10) -> None:
 
 
 class Waiting:
-    """with Waiting(): what lies inside is a wait for data."""
+    """with Waiting(): what lies inside is a wait for data; a wait inside a wait is the outer one's."""
+
+    inside = 0
 
     def __enter__(self) -> None:
         self.begin = time.perf_counter()
+        Waiting.inside += 1
 
     def __exit__(self, *_: object) -> None:
-        global waited
-        waited += time.perf_counter() - self.begin
+        global waited, first, ended
+        Waiting.inside -= 1
+        if not Waiting.inside:
+            ended = time.perf_counter()
+            took = ended - self.begin
+            waited += took
+            first = first or took
+
+
+class _Clocked:
+    def __init__(self, inner: object) -> None:
+        self.inner = inner
+
+    def __iter__(self) -> "_Clocked":
+        return self
+
+    def __next__(self) -> object:
+        with Waiting():
+            return next(self.inner)  # type: ignore[call-overload]
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.inner, name)
+
+
+def clock_loaders(owner: "type | None" = None) -> None:
+    """Puts a clock around the iterators of every DataLoader (or `owner`), for loops that are somebody else's."""
+    owner = owner or torch.utils.data.DataLoader
+    original = owner.__iter__
+
+    def __iter__(self: object) -> _Clocked:
+        with Waiting():
+            return _Clocked(original(self))
+
+    owner.__iter__ = __iter__
+
+
+def clocked(function: "typing.Callable[..., object]") -> "typing.Callable[..., object]":
+    """A function in which a loop gets its batches."""
+
+    @functools.wraps(function)
+    def waiting(*args: object, **kwargs: object) -> object:
+        with Waiting():
+            return function(*args, **kwargs)
+
+    return waiting
+
+
+def clock_saves(owner: object = torch, name: str = "save") -> None:
+    original = getattr(owner, name)
+
+    def save(*args: object, **kwargs: object) -> object:
+        global saved, ended
+        begin = time.perf_counter()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            ended = time.perf_counter()
+            saved += ended - begin
+
+    setattr(owner, name, save)
 
 
 def take(loader: object) -> object:
@@ -74,5 +138,5 @@ def take(loader: object) -> object:
         yield batch
 
 
-def answer(kind: str, causes: "list[str] | None" = None, first: "list[str] | None" = None) -> None:
-    print(json.dumps({"class": kind, "causes": causes, "first": first, "waited_s": waited}))
+def answer(kind: str, causes: "list[str] | None" = None, first: "list[str] | None" = None, **more: object) -> None:
+    print(json.dumps(dict(more, **{"class": kind, "causes": causes, "first": first, "waited_s": waited})), flush=True)
