@@ -77,23 +77,33 @@ double mr_explain_fault_ns(const struct explain_make *m)
     return MR_MIN(off_cpu(m), (double)m->faults * (m->faults < FAULTS_MANY ? FAULT_MOST : FAULT_MOST_SLOW));
 }
 
-/* Of what a make did on a CPU, as far as calls and spans show, and of the rest: the share that it waited for one. */
-static double delay_share(const struct explain_make *m)
+/* Run-queue delay of a make: as shares of what it did on a CPU, as far as calls and spans show, and of what it slept:
+ * whoever wakes up in a call needs a CPU, too. */
+struct delay {
+    double work, sleep;
+};
+
+static struct delay delay_of(const struct explain_make *m)
 {
     uint64_t told = sum_of(m->cause), rest = explain_span_ns(told, m->end - m->start);
-    double work = cpu_share(m) * (double)rest;
+    double work = cpu_share(m) * (double)rest, delay = (double)m->delay_ns;
+    double sleep = (double)m->cause[MR_STALL_WORKER] + off_cpu(m) - mr_explain_fault_ns(m);
     for (unsigned i = 0; i < MR_ARRAY_LEN(on_cpu); i++)
         work += (double)m->cause[on_cpu[i]];
-    return m->delay_ns && work > 0 ? MR_MIN((double)m->delay_ns / work, 1.0) : 0;
+    struct delay d = {.work = delay > 0 && work > 0 ? MR_MIN(delay / work, 1.0) : 0};
+    double left = delay - d.work * work;
+    d.sleep = left > 0 && sleep > 0 ? MR_MIN(left / sleep, 1.0) : 0;
+    return d;
 }
 
 /* Run-queue delay stretched everything that the make did on a CPU: its part of each is a cause of its own. */
 static void move_delay(const struct explain_make *m, uint64_t cause[MR_STALL_CAUSE_COUNT])
 {
-    double share = delay_share(m);
-    for (unsigned i = 0; i < MR_ARRAY_LEN(on_cpu) && share > 0; i++) {
-        uint64_t part = (uint64_t)((double)cause[on_cpu[i]] * share);
-        cause[on_cpu[i]] -= part;
+    struct delay d = delay_of(m);
+    for (unsigned i = 0; i <= MR_ARRAY_LEN(on_cpu); i++) {
+        unsigned from = i < MR_ARRAY_LEN(on_cpu) ? on_cpu[i] : MR_STALL_WORKER;
+        uint64_t part = (uint64_t)((double)cause[from] * (from == MR_STALL_WORKER ? d.sleep : d.work));
+        cause[from] -= part;
         cause[MR_STALL_CPU] += part;
     }
 }

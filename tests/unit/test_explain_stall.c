@@ -630,6 +630,37 @@ static void waiting_for_a_cpu_is_a_cause_of_its_own(void **state)
     }
 }
 
+/* Who wakes up in a call needs a CPU to return: run-queue delay beyond all work lies in such calls. */
+static void a_sleep_that_ends_without_a_cpu_waits_for_one(void **state)
+{
+    (void)state;
+    for (unsigned waits = 0; waits < 2; waits++) {
+        struct world w;
+        open_world(&w, 1, 2);
+        uint32_t delay = mr_mrt_sink_key(w.sink, "delay_ns");
+        uint64_t t = 10 * MS;
+        for (uint64_t b = 0; b < STEPS; b++, t += 1000 * MS) {
+            const struct mr_mrt_arg arg[] = {{.key = w.key_batch, .value = (int64_t)b},
+                                             {.key = w.key_epoch, .value = 0},
+                                             {.key = w.key_worker, .value = 0},
+                                             {.key = w.key_cpu, .value = 20 * MS},
+                                             {.key = delay, .value = 680 * MS}};
+            w.events->emit(w.events, &(struct mr_event){.kind = MR_EV_WAIT,
+                                                        .call = MR_CALL_sem_wait,
+                                                        .tid = 1,
+                                                        .start_ns = t + 20 * MS,
+                                                        .dur_ns = 970 * MS});
+            span(&w, w.fetch, 1, t, t + 990 * MS, arg, waits ? 5 : 4);
+            put_wait(&w, b, t + 500 * MS, t + 990 * MS);
+        }
+        struct mr_explanation *x = explain(&w);
+        check_sums(x);
+        assert_true(part(x, MR_STALL_CPU) > (waits ? 0.6 : -1) && part(x, MR_STALL_CPU) < (waits ? 0.75 : 0.01));
+        assert_int_equal(x->verdict.cause, waits ? MR_STALL_CPU : MR_STALL_WORKER);
+        mr_explanation_free(x);
+    }
+}
+
 /* A batch that is ready and does not come, while the worker is at the next one: passing it on; without a CPU for the
  * worker there is none for the thread that passes it on either. */
 static void batches_that_no_cpu_passes_on_wait_for_one(void **state)
@@ -766,6 +797,7 @@ int main(void)
         cmocka_unit_test(waiting_for_a_server_is_network),
         cmocka_unit_test(helpers_are_followed_while_the_worker_sleeps),
         cmocka_unit_test(waiting_for_a_cpu_is_a_cause_of_its_own),
+        cmocka_unit_test(a_sleep_that_ends_without_a_cpu_waits_for_one),
         cmocka_unit_test(batches_that_no_cpu_passes_on_wait_for_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

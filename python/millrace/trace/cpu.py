@@ -8,8 +8,8 @@ mapped file.
 
 A thread that was off the CPU and never slept of its own accord was ready to run. Of others the kernel counts how long
 they waited for a CPU; asking it takes some microseconds, and for all threads of a process a fraction of a millisecond.
-So it is asked about work that follows work during which the thread was off the CPU for a good part, and not about short
-work.
+So it is asked about work that follows soon behind work during which the thread was off the CPU for a good part, and not
+about short work.
 """
 
 import threading
@@ -18,6 +18,8 @@ from time import perf_counter_ns, process_time_ns, thread_time_ns
 from . import _trace
 
 LONG_NS = 1000000  # shorter work: asking would be a part of it
+SHORT_NS = 100000  # even after long work
+ASKS = 16  # so many times after long work
 ALL_NS = 20000000  # the same of asking for all threads
 OFF = 0.1  # of the work before, off the CPU: with less nobody had to wait for one
 
@@ -25,7 +27,7 @@ _delay = getattr(_trace, "cpu_delay", int)
 _children = getattr(_trace, "children_cpu", int)
 _others = getattr(_trace, "others", lambda: (0, 0))
 _usage = getattr(_trace, "thread_usage", lambda: (0, 0))
-_here = threading.local()  # asks, asks_all: the work before was long, and a good part of it off the CPU
+_here = threading.local()  # asks: so many times more; asks_all: the work before was long, a good part of it off the CPU
 
 
 class Others:
@@ -49,7 +51,7 @@ class Others:
 
 def begin():
     """The clocks at the beginning of a span, for end()."""
-    asks = getattr(_here, "asks", True)
+    asks = getattr(_here, "asks", ASKS)
     others = Others(getattr(_here, "asks_all", False)) if asks else None
     return perf_counter_ns(), thread_time_ns(), _delay() if asks else None, _usage(), others
 
@@ -72,6 +74,7 @@ def end(begun, args):
             others.since(args, delay or 0)
         if faults_now > faults:
             args["major_faults"] = faults_now - faults
-    _here.asks = off and wall >= LONG_NS
+    left = getattr(_here, "asks", ASKS)
+    _here.asks = ASKS if off and wall >= LONG_NS else 0 if wall < SHORT_NS else max(left - 1, 0)
     _here.asks_all = off and wall >= ALL_NS
     return args
