@@ -46,6 +46,39 @@ int mr_open_regular(const char *path, int flags, unsigned mode, struct stat *st,
     return fd < 0 ? mr_error_set(err, fd, "cannot open '%s'", path) : fd;
 }
 
+bool mr_is_foreign_link(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0 && S_ISLNK(st.st_mode) && st.st_uid && st.st_uid != geteuid();
+}
+
+#define CREATE_ATTEMPTS 100 /* somebody puts the name back as often as we remove it */
+
+int mr_create_anew(const char *path, unsigned mode)
+{
+    for (int attempt = 0; attempt < CREATE_ATTEMPTS; attempt++) {
+        int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
+        if (fd >= 0)
+            return fd;
+        if (errno != EEXIST && errno != EINTR)
+            return -errno;
+        if (errno == EEXIST && unlink(path) != 0 && errno != ENOENT)
+            return -errno;
+    }
+    return -EEXIST;
+}
+
+FILE *mr_fcreate_anew(const char *path)
+{
+    int fd = mr_create_anew(path, 0666);
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
+    if (fd < 0)
+        errno = -fd;
+    else if (!f)
+        close(fd);
+    return f;
+}
+
 FILE *mr_fopen_regular(const char *path)
 {
     int fd = mr_openat_regular(AT_FDCWD, path, O_RDONLY, 0, NULL);

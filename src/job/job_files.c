@@ -94,7 +94,7 @@ int mr_job_make_out(struct mr_job *j, struct mr_error *err)
 static FILE *begin(const struct mr_job *j, const char *name, char tmp[4300], struct mr_error *err)
 {
     snprintf(tmp, 4300, "%s/%s.tmp", j->out, name);
-    FILE *f = fopen(tmp, "we");
+    FILE *f = mr_fcreate_anew(tmp);
     if (!f)
         mr_error_set(err, -errno, "cannot write '%s'", tmp);
     return f;

@@ -126,7 +126,7 @@ static void tell_state(struct mr_job_series *st, uint64_t now)
     if (now - MR_MIN(now, since) < j->opt.stall_after_ns / 2 || st->told_ns == since)
         return;
     state_path(j, j->comm->rank, path);
-    FILE *f = fopen(path, "we");
+    FILE *f = mr_fcreate_anew(path);
     if (!f)
         return;
     fprintf(f, "%u %llu\n", atomic_load(&me->state), (unsigned long long)mr_wall_ns() - (now - since));
@@ -188,7 +188,7 @@ int mr_job_series_open(struct mr_job *j, struct mr_job_series **out, struct mr_e
     st->read_to = read_to;
     st->save_ns = mr_now_ns() + SAVE_FIRST_NS;
     snprintf(path, sizeof path, "%s/rank-%u.steps.csv", j->out, j->comm->rank);
-    st->file = fopen(path, "we");
+    st->file = mr_fcreate_anew(path);
     if (!st->file) {
         rc = mr_error_set(err, -errno, "cannot write '%s'", path);
         mr_error_hint(err, "choose another folder with --out");

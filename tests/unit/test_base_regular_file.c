@@ -106,12 +106,42 @@ static void messages_name_the_path(void **state)
     assert_int_equal(errno, ENOENT);
 }
 
+/* Who follows a planted link, or waits for a planted pipe's reader, writes where somebody else wants. */
+static void a_new_file_is_ours_whatever_has_its_name(void **state)
+{
+    static const char *const names[] = {"link", "fifo", "socket", "file", "new"};
+    char path[64], text[8] = "";
+    (void)state;
+    put_file("file", "text");
+    alarm(5);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct stat st;
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        FILE *f = mr_fcreate_anew(path);
+        assert_non_null(f);
+        fputs("new", f);
+        fclose(f);
+        assert_int_equal(lstat(path, &st), 0);
+        assert_true(S_ISREG(st.st_mode) && st.st_size == 3);
+        if (i == 0) { /* what the link named */
+            int fd = openat(dir, "file", O_RDONLY);
+            assert_int_equal(read(fd, text, 4), 4);
+            assert_string_equal(text, "text");
+            close(fd);
+        }
+    }
+    unlinkat(dir, "new", 0);
+    snprintf(path, sizeof path, "%s/sub", folder);
+    assert_int_equal(mr_create_anew(path, 0600), -EISDIR);
+    alarm(0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(other_kinds_are_refused_at_once),
-        cmocka_unit_test(regular_files_open_for_blocking_use),
+        cmocka_unit_test(other_kinds_are_refused_at_once), cmocka_unit_test(regular_files_open_for_blocking_use),
         cmocka_unit_test(messages_name_the_path),
+        cmocka_unit_test(a_new_file_is_ours_whatever_has_its_name), /* last: it replaces them */
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
