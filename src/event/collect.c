@@ -13,6 +13,7 @@
 #include "base/process.h"
 #include "base/clock.h"
 #include "base/common.h"
+#include "base/regular_file.h"
 #include "base/vec.h"
 #include "event/mounts.h"
 
@@ -28,6 +29,8 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+
+#define SESSION_BYTES 4096
 
 #define URGENT (MR_RING_CELLS / 4 * 3) /* cells of a thread that do not wait for an idle CPU */
 #define MEMORY_BYTES (256ull << 20)    /* what all rings may hold before memory is given back */
@@ -571,16 +574,37 @@ unsigned mr_collector_running(struct mr_collector *c)
     return n;
 }
 
+/* Whether the file is new, or a collector made it; one that was killed while it did leaves zeros. */
+static bool is_session(int fd)
+{
+    static const char zeros[SESSION_BYTES];
+    char page[SESSION_BYTES];
+    uint64_t magic;
+    ssize_t n = pread(fd, page, sizeof page, 0);
+    if (n != (ssize_t)sizeof page)
+        return n == 0;
+    memcpy(&magic, page, sizeof magic);
+    return magic == MR_SESSION_MAGIC || memcmp(page, zeros, sizeof page) == 0;
+}
+
 static int make_session(struct mr_collector *c, struct mr_error *err)
 {
     char path[4096];
     snprintf(path, sizeof(path), "%s/session", c->spool);
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int fd = mr_openat_regular(AT_FDCWD, path, O_RDWR | O_CREAT | O_NOFOLLOW, 0600, NULL);
+    if (fd >= 0 && !is_session(fd)) {
+        close(fd);
+        fd = MR_E_FORMAT;
+    }
+    if (fd == MR_E_FORMAT)
+        return mr_error_plain(err, MR_E_FORMAT,
+                              "'%s' holds no interrupted trace: its file 'session' is of something else", c->spool);
     if (fd < 0)
-        return mr_error_set(err, -errno, "cannot create '%s'", path);
-    int full = posix_fallocate(fd, 0, 4096); /* without memory, writing to the mapping would end us by SIGBUS */
+        return mr_error_set(err, fd, "cannot create '%s'", path);
+    int full =
+        posix_fallocate(fd, 0, SESSION_BYTES); /* without memory, writing to the mapping would end us by SIGBUS */
     errno = full;
-    void *p = !full ? mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
+    void *p = !full ? mmap(NULL, SESSION_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
     int rc = p == MAP_FAILED ? mr_error_set(err, -errno, "cannot map '%s'", path) : 0;
     close(fd);
     if (rc < 0)
@@ -605,7 +629,7 @@ static void collector_free(struct mr_collector *c)
         free(c->ring[i].name);
     }
     if (c->session)
-        munmap(c->session, 4096);
+        munmap(c->session, SESSION_BYTES);
     if (c->load >= 0)
         close(c->load);
     free(c->ring);

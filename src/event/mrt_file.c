@@ -2,6 +2,7 @@
 #include "event/mrt_file.h"
 #include "base/clock.h"
 #include "base/common.h"
+#include "base/regular_file.h"
 #include "base/vec.h"
 
 #include <errno.h>
@@ -78,10 +79,20 @@ static int resume_file(struct mr_mrt_writer *w, struct mr_error *err)
     return rc;
 }
 
+/* Whether the file has content that no trace begins with: a name given by mistake, or by a workload of others. */
+static bool is_of_others(int fd)
+{
+    uint8_t first[8];
+    ssize_t n = pread(fd, first, sizeof first, 0);
+    return n > 0 && memcmp(first, MR_MRT_MAGIC, (size_t)n) != 0;
+}
+
 /* Opens the file, ours alone. Devices and pipes are left as they are: what is written has to be read again. */
 static int open_file(const char *path, bool resume, int *fd, struct mr_error *err)
 {
     struct stat st;
+    if (mr_is_foreign_link(path))
+        return mr_error_plain(err, MR_E_USAGE, "cannot write a trace to '%s': it is a link of another user", path);
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
         return mr_error_plain(err, MR_E_CONFIG, "cannot write a trace to '%s': it is no file", path);
     *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -89,6 +100,11 @@ static int open_file(const char *path, bool resume, int *fd, struct mr_error *er
         return mr_error_set(err, -errno, "cannot create '%s'", path);
     if (flock(*fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) /* where there are no locks it goes on without */
         return mr_error_plain(err, MR_E_CONFIG, "'%s' is being written by another millrace", path);
+    if (!resume && is_of_others(*fd)) {
+        mr_error_plain(err, MR_E_USAGE, "cannot write a trace to '%s': what is in it is no trace and would be lost",
+                       path);
+        return mr_error_hint(err, "remove it, or choose another name"), MR_E_USAGE;
+    }
     if (!resume && ftruncate(*fd, 0) < 0)
         return mr_error_set(err, -errno, "cannot empty '%s'", path);
     if (!resume && fchmod(*fd, 0600) < 0)

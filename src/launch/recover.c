@@ -1,7 +1,8 @@
 /* Completing an interrupted trace: the collector runs once over the rings that were left behind. */
 #include "launch/recover.h"
-#include "base/strbuf.h"
+#include "base/common.h"
 #include "base/log.h"
+#include "base/strbuf.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -61,6 +62,25 @@ static unsigned warn_unreadable(const char *spool)
     return n;
 }
 
+/* Whether `millrace trace` has made the folder. The collector, which opens the file, looks what is in it. */
+static bool has_session(const char *spool)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%.4000s/session", spool);
+    return access(path, F_OK) == 0;
+}
+
+/* Beside the rings, what `millrace trace` would have read when it ended. */
+static void remove_notes(const char *spool)
+{
+    static const char *const names[] = {"python", "unseen"};
+    for (size_t i = 0; i < MR_ARRAY_LEN(names); i++) {
+        char path[PATH_MAX];
+        snprintf(path, sizeof path, "%.4000s/%s", spool, names[i]);
+        unlink(path);
+    }
+}
+
 int mr_recover(const char *from, const char *out, struct mr_recovery *result, struct mr_error *err)
 {
     char spool[PATH_MAX], link[PATH_MAX + 8];
@@ -68,7 +88,10 @@ int mr_recover(const char *from, const char *out, struct mr_recovery *result, st
     struct mr_collector *c = NULL;
     int rc = locate(from, out, spool, r.out, err);
     bool fresh = rc == 0 && access(r.out, F_OK) != 0;
+    bool ours = rc == 0 && has_session(spool);
     rc = rc ? rc : mr_collector_open(spool, r.out, false, true, 0, &c, err);
+    if (rc == 0 && ours)
+        remove_notes(spool);
     rc = rc ? rc : mr_collector_close(c, &r.stats, err);
     if (rc < 0)
         return rc;

@@ -296,6 +296,20 @@ static void drain(struct launch *l)
 }
 
 /* Spool, collector, and the link FILE.spool by which `millrace recover` finds the spool. */
+/* An earlier trace of this name was killed: nothing names its rings from now on, and they take memory. */
+static void warn_interrupted(const char *link)
+{
+    char spool[PATH_MAX], session[PATH_MAX + 16];
+    if (!realpath(link, spool))
+        return;
+    snprintf(session, sizeof session, "%s/session", spool);
+    if (access(session, F_OK) == 0)
+        mr_log(MR_LOG_WARN,
+               "an earlier trace of this name was interrupted and is replaced; to have its end: "
+               "'millrace recover --out FILE %s'",
+               spool);
+}
+
 static int open_trace(struct launch *l, struct mr_error *err)
 {
     char *spool = l->result->spool;
@@ -313,6 +327,7 @@ static int open_trace(struct launch *l, struct mr_error *err)
         return rc;
     }
     snprintf(l->link, sizeof(l->link), "%.4000s.spool", l->opt->out); /* the file is ours now, and so is its link */
+    warn_interrupted(l->link);
     unlink(l->link);
     if (symlink(spool, l->link) < 0)
         l->link[0] = 0;
