@@ -10,6 +10,7 @@
 
 #include "base/common.h"
 #include "base/log.h"
+#include "base/regular_file.h"
 #include "store/store_internal.h"
 
 #include <dirent.h>
@@ -228,6 +229,8 @@ static int open_file(const struct mr_store *base, const char *path, int flags)
     int code = find_way(base, path, &w), fd, now;
     if (code)
         return code;
+    if ((flags & O_CREAT) && !w.confined && mr_is_foreign_link(path)) /* what it points to is not ours to replace */
+        return -ELOOP;
     do /* a pipe that took the place of a file is opened or refused at once; reading it by offset then fails */
         fd = openat(w.dir, w.name, flags | O_NONBLOCK | (w.confined ? O_NOFOLLOW : 0), s->owner_only ? 0600 : 0666);
     while (fd < 0 && errno == EINTR);
@@ -308,6 +311,8 @@ int mr_posix_object_open(struct mr_store *base, const char *path, unsigned flags
         o->fd = open_file(base, path, open_flags(flags));
         if (o->fd == MR_E_FORMAT || o->fd == -ENXIO)
             rc = mr_error_plain(err, MR_E_FORMAT, "cannot open '%s': it is not a regular file", path);
+        else if (o->fd == -ELOOP && mr_is_foreign_link(path))
+            rc = mr_error_plain(err, -ELOOP, "cannot write '%s': it is a link of another user", path);
         else
             rc = o->fd < 0 ? mr_store_fail_path(err, o->fd, "open", path) : 0;
     }
