@@ -73,6 +73,7 @@ enum mr_opt_flags {
     MR_OPTF_REST = 128, /* with POSITIONAL and REPEAT: its first word ends the options, as '--' does; the words after it
                            are its own */
     MR_OPTF_RESULT = 256, /* where results go: a command that repeats the run leaves it out */
+    MR_OPTF_WRITES = 512, /* of a store: a file or folder of its own that it writes to; no workload file may give it */
     MR_OPTF_SECRET = 64,  /* never printed: shown as '***' wherever the effective configuration is */
 };
 

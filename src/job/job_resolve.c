@@ -2,7 +2,9 @@
 #include "explain/explain.h"
 #include "job/job_internal.h"
 #include "base/common.h"
+#include "conf/workload_apply.h"
 #include "job/job_tiers.h"
+#include "store/store.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -92,9 +94,24 @@ int mr_job_resolve(const struct mr_job_request *req, struct mr_job *out, struct 
     return rc;
 }
 
+/* A workload file may be somebody else's. The folders that it may write to have keys of their own; a shim's file would
+ * be replaced wherever it is. */
+static int check_stores(const struct mr_job *j, struct mr_error *err)
+{
+    const struct mr_value_origin *from = mr_workload_origin(j->w, "checkpoint.burst_buffer", "store");
+    char which[128];
+    if (from->kind != MR_ORIGIN_FILE || !mr_store_spec_writes(j->w->burst_buffer.store, which, sizeof which))
+        return 0;
+    mr_error_plain(err, MR_E_CONFIG, "%s:%u: a workload file may not name a place that a store writes to: %s in '%s'",
+                   from->where, from->line, which, j->w->burst_buffer.store);
+    return mr_error_hint(err, "if you mean it: 'checkpoint.burst_buffer.store=...' on the command line"), MR_E_CONFIG;
+}
+
 int mr_job_check(const struct mr_job *j, struct mr_error *err)
 {
     int rc = mr_workload_check_supported(j->w, err);
+    if (!rc)
+        rc = check_stores(j, err);
     if (!rc)
         rc = mr_job_check_tiers(j, err);
     return rc ? rc : check_idle(j, err);

@@ -15,6 +15,9 @@ const struct mr_store_ops *const *mr_store_registry(void); /* NULL-terminated, f
 /* What mr_store_caps would say of the stack that this text names, without opening it (a shim may write). The names are
  * checked, the options are not. Errors: those of mr_store_open about the names. */
 int mr_store_spec_caps(const char *spec, unsigned *caps, struct mr_error *err);
+/* Whether the text gives an option by which a layer writes to a place of its own (MR_OPTF_WRITES), as trace(file=PATH)
+ * does; `which` gets its name, e.g. "file of store 'trace'". Where the text cannot be read: false. */
+bool mr_store_spec_writes(const char *spec, char *which, size_t cap);
 
 /* The stack for what lies at `path`: `spec` itself, or, where the path is an address of object storage (s3://) and the
  * stack ends in plain posix (the default), the same stack over s3. Malloc'ed. MR_E_USAGE: the stack is over another

@@ -31,7 +31,7 @@ struct count_options {
 
 #define ROW(key, field, type, def, ...) MR_OPTION(count_options, key, field, type, def, __VA_ARGS__)
 static const struct mr_option count_rows[] = {
-    ROW("file", file, STRING, "",
+    ROW("file", file, STRING, "", .flags = MR_OPTF_WRITES,
         .doc = "Where the totals are, for all processes together: 64-bit integers magic, opens, reads, bytes read, "
                "writes, bytes written, failed calls. Made where it is missing, else added to.",
         .example = "throttle(bandwidth=40MB):count(file=totals):posix"),

@@ -429,3 +429,33 @@ int mr_store_spec_caps(const char *spec, unsigned *out, struct mr_error *err)
     free(text);
     return rc;
 }
+
+/* The options of one layer; they are cut. */
+static bool layer_writes(const struct layer *l, char *which, size_t cap)
+{
+    for (char *rest = l->options; rest && *rest;) {
+        char *end = next_separator(rest, ',');
+        char *next = end && *end ? end + 1 : NULL;
+        rest[strcspn(rest, "=,")] = '\0';
+        const struct mr_option *o = mr_option_find(&l->ops->options, trim(rest));
+        if (o && (o->flags & MR_OPTF_WRITES)) {
+            snprintf(which, cap, "%s of store '%s'", o->key, l->name);
+            return true;
+        }
+        rest = next;
+    }
+    return false;
+}
+
+bool mr_store_spec_writes(const char *spec, char *which, size_t cap)
+{
+    struct layer layers[MAX_LAYERS];
+    unsigned n = 0;
+    bool found = false;
+    char *text = strdup(spec);
+    int rc = text ? parse_spec(text, spec, layers, &n, NULL) : -ENOMEM;
+    for (unsigned i = 0; !rc && i < n && !found; i++)
+        found = layer_writes(&layers[i], which, cap);
+    free(text);
+    return found;
+}

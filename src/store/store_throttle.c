@@ -144,6 +144,7 @@ static const struct mr_option throttle_rows[] = {
             "the same options."},
     {.key = "group_folder",
      .type = MR_OPT_STRING,
+     .flags = MR_OPTF_WRITES,
      OPT(group_folder),
      .def = "/dev/shm",
      .doc = "Folder of the group's file, on a local file system. Containers and namespaces with a /dev/shm of their "

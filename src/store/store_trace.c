@@ -26,7 +26,8 @@ struct trace_options {
 
 #define ROW(key, field, type, def, ...) MR_OPTION(trace_options, key, field, type, def, __VA_ARGS__)
 static const struct mr_option trace_rows[] = {
-    ROW("file", file, STRING, "", .doc = "Write every call to this trace; empty = only to the program's own events.",
+    ROW("file", file, STRING, "", .flags = MR_OPTF_WRITES,
+        .doc = "Write every call to this trace; empty = only to the program's own events.",
         .example = "trace(file=calls.mrt):posix"),
     MR_OPTION_END,
 };

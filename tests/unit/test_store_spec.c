@@ -81,6 +81,22 @@ static void caps_of_a_text_are_those_of_its_stack(void **state)
     assert_true(caps & MR_STORE_CAP_CONTENT);
 }
 
+static void options_that_write_elsewhere_are_found(void **state)
+{
+    char which[128];
+    (void)state;
+    assert_true(mr_store_spec_writes("trace(file=/a):posix", which, sizeof which));
+    assert_string_equal(which, "file of store 'trace'");
+    assert_true(mr_store_spec_writes("throttle(bandwidth=1GB, group=g , group_folder = \"/x,y\"):uring(depth=4)", which,
+                                     sizeof which));
+    assert_string_equal(which, "group_folder of store 'throttle'");
+    assert_true(mr_store_spec_writes("trace:count,file=a:posix", which, sizeof which));
+    assert_false(
+        mr_store_spec_writes("trace:throttle(bandwidth=1GB,group=\"file=x,file=y\"):posix", which, sizeof which));
+    assert_false(mr_store_spec_writes("posix", which, sizeof which));
+    assert_false(mr_store_spec_writes("nonsense((", which, sizeof which));
+}
+
 static void registry_entries_are_complete(void **state)
 {
     (void)state;
@@ -108,6 +124,7 @@ int main(void)
         cmocka_unit_test(spec_accepts_backends_and_options),
         cmocka_unit_test(spec_refuses_with_the_nearest_name),
         cmocka_unit_test(caps_of_a_text_are_those_of_its_stack),
+        cmocka_unit_test(options_that_write_elsewhere_are_found),
         cmocka_unit_test(registry_entries_are_complete),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
