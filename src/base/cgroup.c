@@ -4,8 +4,10 @@
  * the mounted root's files. */
 #include "base/cgroup.h"
 #include "base/common.h"
+#include "base/strbuf.h"
 #include "base/workers.h"
 
+#include <errno.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +17,8 @@
 #define TMPFS 0x01021994
 #define OVERLAY 0x794c7630
 #define ROOT "/sys/fs/cgroup"
-#define NO_LIMIT (1ull << 60) /* version 1 writes "no limit" as a huge number */
+#define CHECKED_ABOVE (64 * MR_MIB) /* less is not worth looking at /proc and /sys for */
+#define NO_LIMIT (1ull << 60)       /* version 1 writes "no limit" as a huge number */
 
 static const char *root = ROOT, *own_groups = "/proc/self/cgroup";
 
@@ -250,6 +253,24 @@ struct mr_machine_memory mr_machine_memory(void)
         m.free_bytes = MR_MAX(MR_MIN(m.free_bytes, limit.room), 1); /* 0 means unknown */
     }
     return m;
+}
+
+int mr_memory_require(uint64_t bytes, const char *what, struct mr_error *err)
+{
+    if (bytes < CHECKED_ABOVE)
+        return 0;
+    struct mr_machine_memory m = mr_machine_memory();
+    if (!m.free_bytes || bytes <= m.free_bytes)
+        return 0;
+    char want[MR_HUMAN_LEN], have[MR_HUMAN_LEN];
+    return mr_error_plain(err, -ENOMEM, "no memory for %s: they need %s, and %s are free%s", what,
+                          mr_human_bytes((double)bytes, want), mr_human_bytes((double)m.free_bytes, have),
+                          mr_cgroup_memory_limit() ? " in this control group" : "");
+}
+
+void *mr_malloc_within(uint64_t bytes)
+{
+    return bytes > SIZE_MAX || mr_memory_require(bytes, "", NULL) ? NULL : malloc(MR_MAX((size_t)bytes, (size_t)1));
 }
 
 unsigned mr_cpus_available(void)

@@ -4,6 +4,7 @@
 #ifndef MR_BASE_CGROUP_H
 #define MR_BASE_CGROUP_H
 
+#include <millrace/error.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -26,6 +27,12 @@ struct mr_machine_memory {
     uint64_t total_bytes, free_bytes;
 };
 struct mr_machine_memory mr_machine_memory(void);
+/* -ENOMEM and "no memory for WHAT: they need 2.24 GiB, and 292 MiB are free in this control group" where that much is
+ * not free now. Large mappings are given without being taken: the kernel ends the process that touches them. Requests
+ * below 64 MiB are not looked at. */
+int mr_memory_require(uint64_t bytes, const char *what, struct mr_error *err);
+/* malloc of a size that a file says, at least 1 byte; NULL also where that much is not free. */
+void *mr_malloc_within(uint64_t bytes);
 /* Bytes free on the local disk that temporary files go to (TMPDIR, /tmp); 0 where that is memory, part of a
  * container's layers, or unknown. */
 uint64_t mr_local_free_bytes(void);

@@ -1,12 +1,17 @@
 /* Memory as a source: see fetch_memory.h. */
 #include "dataset/fetch_memory.h"
 
+#include "base/cgroup.h"
+#include "base/strbuf.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #define FIRST_BYTES (16 * MR_MIB)
+#define CHECKED_BYTES                                                                                                  \
+    (64 * MR_MIB) /* so many are free when the first of them is taken: the kernel kills whom it refuses */
 
 struct mr_memory_set {
     struct mr_fetch_source base;
@@ -72,11 +77,26 @@ int mr_memory_set_create(uint64_t samples, uint64_t bytes, struct mr_memory_set 
     return 0;
 }
 
+static int check_room(const struct mr_memory_set *m, uint64_t bytes, struct mr_error *err)
+{
+    char have[MR_HUMAN_LEN];
+    if (!mr_memory_require(MR_MAX(bytes, CHECKED_BYTES), "", NULL))
+        return 0;
+    mr_error_plain(
+        err, -ENOMEM, "no memory for the data set: %llu of its %llu samples take %s, and nearly nothing is free%s",
+        (unsigned long long)m->added, (unsigned long long)m->samples, mr_human_bytes((double)m->offset[m->added], have),
+        mr_cgroup_memory_limit() ? " in this control group" : "");
+    return mr_error_hint(err, "read it from storage, or keep a part: tiers ram=SIZE"), -ENOMEM;
+}
+
 int mr_memory_set_add(struct mr_memory_set *m, const void *data, uint64_t bytes, struct mr_error *err)
 {
     uint64_t at = m->offset[m->added], need = at + bytes;
+    int rc;
     if (m->added == m->samples)
         return mr_error_plain(err, MR_E_INTERNAL, "more samples than the data set has");
+    if (need / CHECKED_BYTES != at / CHECKED_BYTES && (rc = check_room(m, bytes, err)))
+        return rc;
     if (need > m->data_bytes) {
         uint64_t grown = MR_MAX(need, m->data_bytes + m->data_bytes / 2);
         void *moved = mremap(m->data, m->data_bytes, grown, MREMAP_MAYMOVE);

@@ -5,6 +5,7 @@
  * belongs to one thread; no length taken from a layout, a ref or a file is added or multiplied before it is checked. */
 #include "format/format.h"
 #include "format/format_bytes.h"
+#include "base/cgroup.h"
 #include "base/content.h"
 #include "base/strbuf.h"
 
@@ -376,7 +377,7 @@ static bool growbuf_reserve(struct mr_growbuf *b, size_t bytes)
     size_t cap = MR_MAX(bytes, (size_t)4096);
     if (b->cap < SIZE_MAX / 2 && cap < b->cap + b->cap / 2)
         cap = b->cap + b->cap / 2;
-    void *data = malloc(cap);
+    void *data = mr_malloc_within(cap);
     if (!data)
         return false;
     free(b->data);

@@ -5,6 +5,7 @@
  *
  * Layout: version u8 = 1, then the array description of array_common.h. */
 #include "format/npy_header.h"
+#include "base/cgroup.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -281,7 +282,7 @@ static int npy_unpack(const struct mr_layout *layout, const void *raw, size_t le
     if (h.payload_bytes > len - h.payload_offset)
         return mr_error_plain(err, MR_E_FORMAT, "unexpected end of file (want %llu bytes at %llu, file has %zu)",
                               (unsigned long long)h.payload_bytes, (unsigned long long)h.payload_offset, len);
-    void *p = malloc(MR_MAX(h.payload_bytes, 1));
+    void *p = mr_malloc_within(h.payload_bytes);
     if (!p)
         return mr_error_set(err, -ENOMEM, "cannot unpack %llu bytes", (unsigned long long)h.payload_bytes);
     mr_array_normalise(p, (const uint8_t *)raw + h.payload_offset, &a);

@@ -14,6 +14,7 @@
  *
  * npz_fields.c writes samples of several fields; npz_layout.[ch] has the layout, npz_scan.c finds samples in files of others. */
 #include "format/npz_layout.h"
+#include "base/cgroup.h"
 #include "format/zip_write.h"
 
 #include <errno.h>
@@ -401,7 +402,7 @@ static int member_bytes(const struct mr_npz_layout *l, const uint8_t *raw, size_
         if ((rc = mr_zip_check_ratio(z.packed_bytes, z.bytes, err)) < 0)
             return rc;
         struct libdeflate_decompressor *inflater = libdeflate_alloc_decompressor();
-        inflated = malloc(MR_MAX(z.bytes, 1));
+        inflated = mr_malloc_within(z.bytes);
         rc = inflater && inflated
                  ? mr_zip_inflate(inflater, packed, z.packed_bytes, inflated, z.bytes, err)
                  : mr_error_set(err, -ENOMEM, "cannot inflate %llu bytes", (unsigned long long)z.bytes);
@@ -450,7 +451,7 @@ static int npz_unpack(const struct mr_layout *layout, const void *raw, size_t le
         rc = mr_npy_header_desc(&h, true, l.desc.flags & MR_ARRAY_LAST, &now, err);
     if (rc == 0 && (!same_rows(&now, &l.desc) || h.payload_bytes > bytes - h.payload_offset))
         rc = mr_error_plain(err, MR_E_CHANGED, "the array's header differs from what the scan saw");
-    void *rows = rc == 0 ? malloc(MR_MAX(h.payload_bytes, 1)) : NULL;
+    void *rows = rc == 0 ? mr_malloc_within(h.payload_bytes) : NULL;
     if (rc == 0 && !rows)
         rc = mr_error_set(err, -ENOMEM, "cannot unpack %llu bytes", (unsigned long long)h.payload_bytes);
     if (rc == 0) {

@@ -3,6 +3,7 @@
  * input could inflate to by deflate's own maximum ratio, nor the limit on unpacked bytes, so a bomb costs at most that.
  */
 #include "format/gzip_inflate.h"
+#include "base/cgroup.h"
 #include "format/format.h"
 
 #include <errno.h>
@@ -40,7 +41,7 @@ static int grow_output(struct inflate_job *j, size_t want, struct mr_error *err)
                               j->in_len, (unsigned long long)j->limit);
     uint64_t cap = MR_MAX((uint64_t)want, (uint64_t)j->out_cap * 2);
     cap = MR_MIN(MR_MAX(cap, (uint64_t)4096), j->limit);
-    uint8_t *out = realloc(j->out, (size_t)cap + 1);
+    uint8_t *out = mr_memory_require(cap, "", NULL) ? NULL : realloc(j->out, (size_t)cap + 1);
     if (!out)
         return mr_error_set(err, -ENOMEM, "cannot inflate to %llu bytes", (unsigned long long)cap);
     j->out = out;

@@ -7,6 +7,7 @@
 #include "format/hdf5_scan.h"
 #include "format/field_names.h"
 #include "format/hdf5_layout.h"
+#include "base/cgroup.h"
 #include "base/log.h"
 #include "base/vec.h"
 
@@ -157,7 +158,7 @@ static int chunked_labels(struct h5_scan *s, struct mr_error *err)
         return rc;
     }
     size_t size = mr_h5_unfilter_bytes(d->chunk_bytes);
-    uint8_t *work[2] = {malloc(size), malloc(size)};
+    uint8_t *work[2] = {mr_malloc_within(size), mr_malloc_within(size)};
     struct libdeflate_decompressor *inflater = libdeflate_alloc_decompressor();
     if (!work[0] || !work[1] || !inflater)
         rc = mr_error_set(err, -ENOMEM, "cannot read labels");
@@ -190,7 +191,7 @@ static int read_labels(struct h5_scan *s, struct mr_error *err)
     const struct mr_h5_dataset *d = &s->labels;
     if (!s->has_labels || d->dim[0] != s->data.dim[0] || d->dim[0] == 0)
         return 0;
-    s->label = malloc(d->dim[0] * sizeof(*s->label));
+    s->label = mr_malloc_within(d->dim[0] * sizeof(*s->label));
     if (!s->label)
         return mr_error_set(err, -ENOMEM, "cannot keep %llu labels", (unsigned long long)d->dim[0]);
     for (uint64_t i = 0; i < d->dim[0]; i++)
@@ -199,7 +200,7 @@ static int read_labels(struct h5_scan *s, struct mr_error *err)
         return chunked_labels(s, err);
     if (d->addr == MR_H5_UNDEF)
         return 0;
-    uint8_t *raw = malloc(d->bytes);
+    uint8_t *raw = mr_malloc_within(d->bytes);
     int rc = raw ? mr_h5_read(&s->f, d->addr, raw, d->bytes, "labels", err)
                  : mr_error_set(err, -ENOMEM, "cannot read labels");
     if (rc == 0)

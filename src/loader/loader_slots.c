@@ -21,8 +21,7 @@
 #define BLOCK 4096u /* direct reads take whole blocks; no file system asks for larger ones */
 #define HUGE_PAGE (2 * MR_MIB)
 #define QUEUE_ROOM (32 * MR_MIB)
-#define CHECKED_ABOVE (64 * MR_MIB) /* less is not worth looking at /proc and /sys for */
-#define PREFAULT_MAX (64 * MR_MIB)  /* larger slabs are faulted by their first use, in parallel */
+#define PREFAULT_MAX (64 * MR_MIB) /* larger slabs are faulted by their first use, in parallel */
 
 /* Memory of all batches. Huge pages first, faults second: memory that is there already stays in small pages, and a
  * direct read has to pin each of them and hand each to the device. One mapping that starts on a huge page, because each
@@ -247,15 +246,10 @@ static int check_memory(const struct mr_loader *l, uint64_t slab_bytes, struct m
     uint64_t rows = MR_MIN((uint64_t)l->p.batch_size, MR_MAX(l->info.samples, (uint64_t)1)), need;
     if (__builtin_mul_overflow(slab_bytes / l->p.batch_size * rows, (uint64_t)l->n_slots, &need))
         need = UINT64_MAX;
-    if (need < CHECKED_ABOVE)
+    char what[64];
+    snprintf(what, sizeof what, "%u batches of %u samples", l->n_slots, l->p.batch_size);
+    if (!mr_memory_require(need, what, err))
         return 0;
-    struct mr_machine_memory m = mr_machine_memory();
-    if (!m.free_bytes || need <= m.free_bytes)
-        return 0;
-    char want[MR_HUMAN_LEN], have[MR_HUMAN_LEN];
-    mr_error_plain(err, -ENOMEM, "no memory for %u batches of %u samples: they need %s, and %s are free%s", l->n_slots,
-                   l->p.batch_size, mr_human_bytes((double)need, want), mr_human_bytes((double)m.free_bytes, have),
-                   mr_cgroup_memory_limit() ? " in this control group" : "");
     return mr_error_hint(err, "make batches smaller, or read fewer of them ahead"), -ENOMEM;
 }
 

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,6 +56,26 @@ static int tear_down(void **state)
     unlink(groups);
     mr_cgroup_use(NULL, NULL);
     return rmdir(top);
+}
+
+static void what_is_not_free_is_not_given(void **state)
+{
+    struct mr_error err;
+    (void)state;
+    in_group("0::/\n");
+    put("memory.max", "100000000\n");
+    put("memory.current", "20000000\n");
+    put("memory.stat", "file 0\n");
+    assert_int_equal(mr_memory_require(70000000, "a test", &err), 0);
+    assert_int_equal(mr_memory_require(90000000, "a test", &err), -ENOMEM);
+    assert_non_null(strstr(err.message, "no memory for a test"));
+    assert_non_null(strstr(err.message, "in this control group"));
+    assert_null(mr_malloc_within(90000000));
+    assert_null(mr_malloc_within(UINT64_MAX));
+    void *p = mr_malloc_within(0);
+    assert_non_null(p);
+    free(p);
+    put("memory.max", "max\n");
 }
 
 static void no_group_is_no_limit(void **state)
@@ -150,6 +171,7 @@ int main(void)
         cmocka_unit_test(siblings_use_what_the_parent_allows),
         cmocka_unit_test(version_1_is_walked_by_controller),
         cmocka_unit_test(version_1_reads_the_limit_above_what_is_mounted),
+        cmocka_unit_test(what_is_not_free_is_not_given),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
