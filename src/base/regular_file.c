@@ -4,6 +4,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <string.h>
 #include <unistd.h>
 
 static int check_open(int fd, int flags, struct stat *st)
@@ -49,7 +51,13 @@ int mr_open_regular(const char *path, int flags, unsigned mode, struct stat *st,
 bool mr_is_foreign_link(const char *path)
 {
     struct stat st;
-    return lstat(path, &st) == 0 && S_ISLNK(st.st_mode) && st.st_uid && st.st_uid != geteuid();
+    char name[PATH_MAX];
+    size_t n = strnlen(path, sizeof name - 1);
+    memcpy(name, path, n);
+    while (n > 1 && name[n - 1] == '/') /* lstat("link/") would look at the folder */
+        n--;
+    name[n] = '\0';
+    return lstat(name, &st) == 0 && S_ISLNK(st.st_mode) && st.st_uid && st.st_uid != geteuid();
 }
 
 #define CREATE_ATTEMPTS 100 /* somebody puts the name back as often as we remove it */

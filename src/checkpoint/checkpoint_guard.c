@@ -107,6 +107,10 @@ static void write_owner(int dir, const char *text)
 int mr_checkpoint_claim(const char *tier, const char *final, bool look, struct mr_error *err)
 {
     char folder[PATH_MAX], want[PATH_MAX + 32], have[PATH_MAX + 32] = "";
+    if (mr_is_foreign_link(tier)) { /* the names that we give to tiers can be foreseen */
+        mr_error_plain(err, -EPERM, "the tier '%s' is a link of another user", tier);
+        return mr_error_hint(err, "give a folder of your own"), -EPERM;
+    }
     int dir = open(tier, O_RDONLY | O_DIRECTORY | O_CLOEXEC), fd = -1;
     if (dir < 0)
         return 0;

@@ -62,7 +62,8 @@ int mr_store_open_with_events(const char *spec, struct mr_event_sink *calls, str
 /* From now on, in a stack on the operating system's files, nothing below `folder` is opened, made, listed or removed
  * through a symbolic link: paths there are walked by descriptors, and what is neither a file nor a folder (a pipe, a
  * device) is refused without waiting for it. Links in `folder` itself are the caller's. owner_only: files and folders
- * are made for the user alone (0600, 0700). Before the first call below it. Other backends have no links. -ENOMEM. */
+ * are made for the user alone (0600, 0700), and a call is -EPERM where `folder` has become another user's, writable by
+ * others, or a link that another user made. Before the first call below it. Other backends have no links. -ENOMEM. */
 int mr_store_confine(struct mr_store *s, const char *folder, bool owner_only);
 /* Calls the fault shim saw that its op and path selected, and those it spoilt. */
 int mr_store_fault_counts(struct mr_store *s, uint64_t *matched, uint64_t *injected, struct mr_error *err);

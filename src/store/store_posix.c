@@ -173,6 +173,13 @@ static bool next_part(const char **rest, char part[NAME_MAX + 1], int *code)
     return true;
 }
 
+/* Looked at for every call: who may write to the folder above can put another one there at any time. */
+static bool is_private(int dir)
+{
+    struct stat st;
+    return fstat(dir, &st) == 0 && st.st_uid == geteuid() && !(st.st_mode & (S_IWGRP | S_IWOTH));
+}
+
 /* 0 or -errno. On 0 the caller calls `leave`. */
 static int find_way(const struct mr_store *base, const char *path, struct way *w)
 {
@@ -186,6 +193,10 @@ static int find_way(const struct mr_store *base, const char *path, struct way *w
     if (!next_part(&rest, w->part, &code))
         return code;
     int dir = open(s->root, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (dir >= 0 && s->owner_only && (!is_private(dir) || mr_is_foreign_link(s->root))) {
+        close(dir);
+        return -EPERM;
+    }
     char part[NAME_MAX + 1];
     while (dir >= 0 && next_part(&rest, part, &code)) {
         int next = strcmp(w->part, "..") == 0 ? (errno = EXDEV, -1)

@@ -106,3 +106,14 @@ grep -q "a link of another user" err || fail "$(cat err)"
 ln -s elsewhere.mrt mine.mrt
 at_once 0 $MILLRACE trace -q -o mine.mrt -- true
 [ -s elsewhere.mrt ] || fail "a link of our own was not followed"
+
+# ---- the name of a burst buffer's folder, which can be foreseen
+printf 'checkpoint: {checkpoint_folder: deep, engine: burst, burst_buffer: {folder: shared}}\n' |
+    cat w.yaml - | sed 's/train: true/train: true, checkpoint: true/' >burst.yaml
+mkdir -m 777 shared home
+at_once 0 $MILLRACE run burst.yaml --out b1
+name=$(ls shared)
+rm -rf "shared/$name" && ln -s ../home "shared/$name" && chown -h 65534 "shared/$name"
+at_once 5 $MILLRACE run burst.yaml --out b2
+grep -q "is a link of another user" err || fail "$(cat err)"
+[ -z "$(ls -A home)" ] || fail "a tier was made through a link of another user: $(ls -A home)"

@@ -454,6 +454,43 @@ static void reads_by_path_keep_files_apart_and_leave_none_open(void **state)
     mr_store_close(s);
 }
 
+/* Between two calls somebody who may write to the folder above can put another one there. */
+static void a_private_root_is_looked_at_for_every_call(void **state)
+{
+    char top[] = "/tmp/mr_private_XXXXXX", root[64], inside[96], other[64];
+    struct mr_store *s;
+    struct mr_error err;
+    (void)state;
+    assert_non_null(mkdtemp(top));
+    snprintf(root, sizeof root, "%s/root", top);
+    snprintf(inside, sizeof inside, "%s/in", root);
+    snprintf(other, sizeof other, "%s/other", top);
+    assert_int_equal(mkdir(root, 0700), 0);
+    assert_int_equal(mr_store_open("posix", &s, &err), 0);
+    assert_int_equal(mr_store_confine(s, root, true), 0);
+    assert_int_equal(s->ops->mkdir(s, inside, &err), 0);
+    assert_int_equal(chmod(root, 0777), 0);
+    assert_int_equal(s->ops->unlink(s, inside, &err), -EPERM);
+    assert_int_equal(chmod(root, 0700), 0);
+    assert_int_equal(rename(root, other), 0);
+    assert_int_equal(symlink("other", root), 0); /* one's own is as good as the folder */
+    assert_int_equal(s->ops->unlink(s, inside, &err), 0);
+    assert_int_equal(s->ops->mkdir(s, inside, &err), 0);
+    if (geteuid() == 0) {
+        assert_int_equal(lchown(root, 65534, 65534), 0);
+        assert_int_equal(s->ops->unlink(s, inside, &err), -EPERM);
+        assert_int_equal(lchown(root, 0, 0), 0);
+        assert_int_equal(chown(other, 65534, 65534), 0);
+        assert_int_equal(s->ops->unlink(s, inside, &err), -EPERM);
+        assert_int_equal(chown(other, 0, 0), 0);
+    }
+    assert_int_equal(s->ops->unlink(s, inside, &err), 0);
+    mr_store_close(s);
+    unlink(root);
+    rmdir(other);
+    rmdir(top);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -469,6 +506,7 @@ int main(void)
         cmocka_unit_test(transfers_beyond_2_gib_are_complete),
         cmocka_unit_test(timing_is_stamped_when_asked),
         cmocka_unit_test(memory_store_keeps_to_its_capacity),
+        cmocka_unit_test(a_private_root_is_looked_at_for_every_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
