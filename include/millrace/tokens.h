@@ -13,7 +13,7 @@
  *
  * Packing. Documents longer than `length` are cut into pieces of `length` and a rest. Documents 0 ... window-1 are packed,
  * then the next ones: each piece of full length is a sequence of its own, a shorter one goes into the first sequence of the
- * window that has room, else into a new one. No token is lost or repeated; with drop_tails the rests of documents that
+ * window that has room, else into a new one; whole pieces come behind the others. No token is lost or repeated; with drop_tails the rests of documents that
  * were cut are left out. Windows and files do not share sequences.
  *
  * Byte tables: doc/reference/format-tokens.md.
@@ -34,6 +34,7 @@ extern "C" {
 #endif
 
 #define MR_TOKENS_WINDOW 1024u /* documents that are packed together by default */
+#define MR_TOKENS_MAX_WINDOW 65534u
 #define MR_TOKENS_MAX_LENGTH ((uint64_t)1 << 30)
 
 enum mr_tokens_cut { MR_TOKENS_FIXED, MR_TOKENS_DOCUMENTS, MR_TOKENS_PACKED };

@@ -12,6 +12,7 @@ from . import _core
 
 FIXED, DOCUMENTS, PACKED = 0, 1, 2
 CUTS = {"fixed": FIXED, "documents": DOCUMENTS, "packed": PACKED}
+MAX_WINDOW = 65534
 IGNORED = -100  # the target of a token that predicts nothing
 
 PathLike = "str | os.PathLike[str]"
@@ -50,8 +51,8 @@ class Corpus:
             raise ValueError("samples='documents' has no length: documents are delivered whole")
         if step is not None and (step < 1 or samples != "fixed"):
             raise ValueError("step is at least 1, and goes with samples='fixed'")
-        if not 1 <= window <= 1 << 20:
-            raise ValueError(f"window is 1 to {1 << 20} documents, not {window}")
+        if not 1 <= window <= MAX_WINDOW:
+            raise ValueError(f"window is 1 to {MAX_WINDOW} documents, not {window}")
         given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
         self.paths = [_absolute(os.fspath(p)) for p in given]
         self.cut, self.length, self.targets, self.pad = CUTS[samples], length, targets, pad

@@ -3,8 +3,8 @@
  *   FIXED      sample i is tokens i * step ... + length + extra of the file's stream. Files whose documents lie end to end
  *              are read as one range; for others, a table of the first token of each document is made when they are opened
  *   DOCUMENTS  sample i is document i
- *   PACKED     the lengths of all documents are read once, window after window, to count the sequences of each; a sequence
- *              is found again by walking over the lengths of its window (tokens_pack.c)
+ *   PACKED     the lengths of all documents are read once, window after window, to pack them; two bytes per document are
+ *              kept, by which the pieces of a sequence are found again (tokens_pack.c)
  *
  * Nothing changes after opening but which files are held open and MDS shards that are unpacked: reads need no lock. */
 #include "tokens/tokens_parts.h"
@@ -16,7 +16,8 @@
 #define COUNT_DOCUMENTS 4096u /* whose lengths are read at once where all are */
 
 struct mr_tokens {
-    struct mr_store *store;
+    struct mr_token_store *shared;
+    struct mr_store *store; /* its */
     enum mr_tokens_cut cut;
     uint64_t length, step;
     uint32_t row; /* FIXED: length + extra */
@@ -83,7 +84,7 @@ static int take_window(struct mr_tokens *t, struct token_file *f, uint64_t first
 {
     uint64_t window = first / t->window, tokens;
     (void)err;
-    f->first_pack[window + 1] = f->first_pack[window] + mr_token_pack(user, runs, n, &tokens);
+    f->first_pack[window + 1] = f->first_pack[window] + mr_token_pack(user, runs, n, f->place + first, &tokens);
     f->delivered += tokens;
     for (size_t i = 0; f->tokens == MR_TOKENS_UNKNOWN && i < n; i++)
         f->first_window += runs[i].tokens; /* counted there until it has its own meaning */
@@ -94,8 +95,9 @@ static int open_packed(struct mr_tokens *t, struct token_file *f, struct mr_erro
 {
     f->windows = (f->documents + t->window - 1) / t->window;
     f->first_pack = calloc((size_t)f->windows + 1, sizeof(*f->first_pack));
+    f->place = malloc((size_t)f->documents * sizeof(*f->place) + 1);
     struct token_packer *packer = mr_token_packer_create(t->window, t->length, t->drop_tails);
-    int rc = f->first_pack && packer ? 0 : mr_error_set(err, -ENOMEM, "cannot pack '%s'", f->name);
+    int rc = f->first_pack && f->place && packer ? 0 : mr_error_set(err, -ENOMEM, "cannot pack '%s'", f->name);
     if (rc >= 0)
         rc = over_documents(t, f, t->window, take_window, packer, err);
     mr_token_packer_free(packer);
@@ -138,7 +140,7 @@ static int check_params(const struct mr_tokens_params *p, struct mr_error *err)
     if (needs_length && (!p->length || p->length > MR_TOKENS_MAX_LENGTH))
         return mr_error_plain(err, MR_E_USAGE, "a sample has 1 to %llu tokens, not %llu", (ull)MR_TOKENS_MAX_LENGTH,
                               (ull)p->length);
-    if (p->step > MR_TOKENS_MAX_LENGTH || p->extra > MR_TOKENS_MAX_LENGTH || p->window > 1u << 20)
+    if (p->step > MR_TOKENS_MAX_LENGTH || p->extra > MR_TOKENS_MAX_LENGTH || p->window > MR_TOKENS_MAX_WINDOW)
         return mr_error_plain(err, MR_E_USAGE, "a step, extra tokens or a window of so many is not possible");
     return 0;
 }
@@ -161,7 +163,7 @@ int mr_tokens_open(const struct mr_tokens_params *p, struct mr_tokens **out, str
     t->row = (uint32_t)p->length + p->extra;
     t->window = p->window ? p->window : MR_TOKENS_WINDOW;
     t->drop_tails = p->drop_tails;
-    rc = mr_store_open_at(p->store, p->paths[0], &t->store, err);
+    rc = mr_token_store_get(p->store, p->paths[0], &t->shared, &t->store, err);
     for (uint32_t i = 0; rc >= 0 && i < p->n_paths; i++) {
         t->n_files++;
         rc = open_file(t, i, p, err);
@@ -181,7 +183,7 @@ void mr_tokens_free(struct mr_tokens *t)
     for (uint32_t i = 0; i < t->n_files; i++)
         mr_token_file_close(&t->file[i]);
     free(t->file);
-    mr_store_close(t->store);
+    mr_token_store_put(t->shared);
     free(t);
 }
 
@@ -209,7 +211,6 @@ void mr_tokens_get_info(const struct mr_tokens *t, struct mr_tokens_info *out)
 struct reading {
     struct mr_tokens *t;
     struct token_scratch s;
-    struct token_packer *packer;
     struct token_run *runs; /* PACKED: of the window that was used last */
     struct token_piece *piece;
     size_t n_runs;
@@ -222,15 +223,13 @@ static int begin(struct reading *r, struct mr_tokens *t, struct mr_error *err)
     *r = (struct reading){.t = t};
     if (t->cut != MR_TOKENS_PACKED)
         return 0;
-    r->packer = mr_token_packer_create(t->window, t->length, t->drop_tails);
     r->runs = malloc(t->window * sizeof(*r->runs));
     r->piece = malloc(t->window * sizeof(*r->piece));
-    return r->packer && r->runs && r->piece ? 0 : mr_error_set(err, -ENOMEM, "cannot unpack %u documents", t->window);
+    return r->runs && r->piece ? 0 : mr_error_set(err, -ENOMEM, "cannot unpack %u documents", t->window);
 }
 
 static void end(struct reading *r)
 {
-    mr_token_packer_free(r->packer);
     free(r->runs);
     free(r->piece);
     mr_token_scratch_done(&r->s);
@@ -314,7 +313,7 @@ static int find_pieces(struct reading *r, struct token_file *f, uint64_t pack, s
         r->file = f;
         r->window = window;
     }
-    *n = mr_token_pack_pieces(r->packer, r->runs, r->n_runs, pack - f->first_pack[window], r->piece);
+    *n = mr_token_pack_pieces(t->length, r->runs, r->n_runs, f->place + first, pack - f->first_pack[window], r->piece);
     if (*n)
         return 0;
     return mr_error_plain(err, MR_E_CHANGED,
@@ -347,6 +346,15 @@ static void fill_row(const struct mr_tokens *t, struct mr_token_rows *out, size_
     }
 }
 
+/* Does `next` begin in the file where so many tokens from `piece` on end? */
+static bool is_next(const struct reading *r, const struct token_file *f, const struct token_piece *piece,
+                    uint64_t tokens, const struct token_piece *next)
+{
+    uint64_t item = mr_dtype_bytes(f->dtype);
+    return r->runs[piece->document].offset + (piece->from + tokens) * item ==
+           r->runs[next->document].offset + next->from * item;
+}
+
 static int read_packed(struct reading *r, struct token_file *f, uint64_t pack, size_t row, struct mr_token_rows *out,
                        struct mr_error *err)
 {
@@ -355,10 +363,13 @@ static int read_packed(struct reading *r, struct token_file *f, uint64_t pack, s
     if (rc < 0)
         return rc;
     int64_t *at = out->tokens + row * r->t->length;
-    for (size_t p = 0; rc >= 0 && p < n; p++) {
+    for (size_t p = 0; rc >= 0 && p < n;) {
         const struct token_piece *piece = &r->piece[p];
-        rc = f->ops->read(f, &r->runs[piece->document], piece->from, (size_t)piece->tokens, at, &r->s, err);
-        at += piece->tokens;
+        uint64_t tokens = piece->tokens;
+        for (p++; f->is_stream && p < n && is_next(r, f, piece, tokens, &r->piece[p]); p++)
+            tokens += r->piece[p].tokens; /* documents that lie end to end are read together */
+        rc = f->ops->read(f, &r->runs[piece->document], piece->from, (size_t)tokens, at, &r->s, err);
+        at += tokens;
     }
     if (rc >= 0)
         fill_row(r->t, out, row, r->piece, n);

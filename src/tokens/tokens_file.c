@@ -236,5 +236,6 @@ void mr_token_file_close(struct token_file *f)
     free(f->name);
     free(f->column);
     free(f->first_pack);
+    free(f->place);
     free(f->first_token);
 }

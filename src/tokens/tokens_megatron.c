@@ -87,15 +87,15 @@ static int behind_the_end(const struct token_file *f, uint64_t document, uint64_
 }
 
 /* The last sequence shows how many tokens there are, and whether the data file has them. */
-static int take_end(struct token_file *f, struct mr_error *err)
+static int take_end(struct token_file *f, struct mr_object *o, struct mr_error *err)
 {
     struct megatron *m = f->own;
     uint8_t length[4] = {0}, pointer[8] = {0}, end[8];
-    int rc = read_index(f, end, sizeof end, at_documents(m, f->documents), err);
+    int rc = mr_object_read(o, end, sizeof end, at_documents(m, f->documents), err);
     if (rc >= 0 && m->sequences)
-        rc = read_index(f, length, sizeof length, at_lengths(m->sequences - 1), err);
+        rc = mr_object_read(o, length, sizeof length, at_lengths(m->sequences - 1), err);
     if (rc >= 0 && m->sequences)
-        rc = read_index(f, pointer, sizeof pointer, at_pointers(m, m->sequences - 1), err);
+        rc = mr_object_read(o, pointer, sizeof pointer, at_pointers(m, m->sequences - 1), err);
     if (rc < 0)
         return rc;
     if (mr_load_le64(end) != m->sequences)
@@ -108,11 +108,30 @@ static int take_end(struct token_file *f, struct mr_error *err)
     return 0;
 }
 
+/* Header and ends, by one opening of the index. */
+static int look_at_index(struct token_file *f, struct megatron *m, const struct mr_tokens_params *p,
+                         struct mr_error *err)
+{
+    uint8_t header[HEADER];
+    struct mr_object *o;
+    if (m->index.bytes < HEADER)
+        return bad(m, err, "no index of Megatron: its header is cut off", m->index.bytes, HEADER);
+    int rc = mr_object_open(f->store, m->index.path, MR_OBJ_READ, &o, err);
+    if (rc < 0)
+        return rc;
+    rc = mr_object_read(o, header, sizeof header, 0, err);
+    if (rc >= 0)
+        rc = take_header(f, m, header, p, err);
+    if (rc >= 0)
+        rc = take_end(f, o, err);
+    mr_object_close(o, NULL);
+    return rc;
+}
+
 static int megatron_open(struct token_file *f, const char *path, const struct mr_tokens_params *p, struct mr_error *err)
 {
     struct megatron *m = f->own = calloc(1, sizeof(*m));
     char *prefix = m ? strdup(path) : NULL;
-    uint8_t header[HEADER];
     if (!prefix)
         return mr_error_set(err, -ENOMEM, "cannot open '%s'", path);
     size_t len = strlen(prefix);
@@ -122,13 +141,7 @@ static int megatron_open(struct token_file *f, const char *path, const struct mr
     if (rc >= 0)
         rc = mr_token_object_init(&f->data, f->store, mr_token_path(prefix, ".bin"), err);
     free(prefix);
-    if (rc >= 0 && m->index.bytes < HEADER)
-        rc = bad(m, err, "no index of Megatron: its header is cut off", m->index.bytes, HEADER);
-    if (rc >= 0)
-        rc = read_index(f, header, sizeof header, 0, err);
-    if (rc >= 0)
-        rc = take_header(f, m, header, p, err);
-    return rc < 0 ? rc : take_end(f, err);
+    return rc < 0 ? rc : look_at_index(f, m, p, err);
 }
 
 static void megatron_close(struct token_file *f)

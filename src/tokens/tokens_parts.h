@@ -41,6 +41,12 @@ struct token_run {
     enum mr_dtype dtype; /* MDS: may differ from document to document */
 };
 
+/* The store for `path`, shared with other corpora. */
+struct mr_token_store;
+int mr_token_store_get(const char *spec, const char *path, struct mr_token_store **out, struct mr_store **store,
+                       struct mr_error *err);
+void mr_token_store_put(struct mr_token_store *s); /* accepts NULL */
+
 struct token_file;
 struct token_file_ops {
     const char *name;
@@ -69,6 +75,7 @@ struct token_file {
     /* the reader's */
     uint64_t samples, first_sample, delivered;
     uint64_t windows, first_window, *first_pack; /* PACKED: windows + 1 */
+    uint16_t *place;                             /* PACKED: of the rest of each document */
     uint64_t *first_token;                       /* FIXED of documents that do not lie end to end: documents + 1 */
 };
 
@@ -100,11 +107,14 @@ struct token_piece {
 struct token_packer; /* of one thread */
 struct token_packer *mr_token_packer_create(uint32_t window, uint64_t length, bool drop_tails);
 void mr_token_packer_free(struct token_packer *p);
-/* The sequences that n <= window documents make; their pieces' tokens. */
-uint64_t mr_token_pack(struct token_packer *p, const struct token_run *runs, size_t n, uint64_t *tokens);
-/* The pieces of sequence `which` of them, in order: at most `window`. */
-size_t mr_token_pack_pieces(struct token_packer *p, const struct token_run *runs, size_t n, uint64_t which,
-                            struct token_piece *pieces);
+/* The sequences that n <= window documents make, and where the rest of each document is; their pieces' tokens. */
+#define MR_TOKENS_NO_REST UINT16_MAX
+uint64_t mr_token_pack(struct token_packer *p, const struct token_run *runs, size_t n, uint16_t *place,
+                       uint64_t *tokens);
+/* The pieces of sequence `which` of them, in order: at most n, of at most `length` tokens together. 0: these are not the
+ * documents that were packed. */
+size_t mr_token_pack_pieces(uint64_t length, const struct token_run *runs, size_t n, const uint16_t *place,
+                            uint64_t which, struct token_piece *pieces);
 
 extern const struct token_file_ops mr_token_flat, mr_token_npy, mr_token_llmc, mr_token_megatron, mr_token_mds,
     mr_token_jsonl;

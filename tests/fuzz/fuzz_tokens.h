@@ -27,7 +27,9 @@ static inline void fuzz_tokens(const struct token_file_ops *ops, const char *pat
         }
         uint64_t tokens;
         struct token_piece pieces[64];
-        if (rc >= 0 && mr_token_pack(packer, runs, n, &tokens) && !mr_token_pack_pieces(packer, runs, n, 0, pieces))
+        uint16_t place[64];
+        if (rc >= 0 && mr_token_pack(packer, runs, n, place, &tokens) &&
+            !mr_token_pack_pieces(7, runs, n, place, 0, pieces))
             abort();
     }
     mr_token_file_close(&f);

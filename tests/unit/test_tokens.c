@@ -203,22 +203,23 @@ static size_t plain_first_fit(const struct corpus *c, uint64_t first, uint64_t n
                               struct plain *out)
 {
     size_t made = 0;
-    for (uint64_t d = first; d < first + n; d++)
-        for (uint64_t from = 0; from < c->length[d]; from += length) {
-            uint64_t tokens = MR_MIN(length, c->length[d] - from);
-            if (drop && from && tokens < length)
-                continue;
-            size_t i = 0;
-            while (i < made && out[i].used + tokens > length)
-                i++;
-            if (i == made)
-                out[made++] = (struct plain){.used = 0};
-            out[i].piece[out[i].n].document = d;
-            out[i].piece[out[i].n].from = from;
-            out[i].piece[out[i].n++].tokens = tokens;
-            out[i].used += tokens;
-            assert_true(out[i].n < 64);
-        }
+    for (unsigned whole = 0; whole < 2; whole++) /* first the rests, then whole pieces */
+        for (uint64_t d = first; d < first + n; d++)
+            for (uint64_t from = 0; from < c->length[d]; from += length) {
+                uint64_t tokens = MR_MIN(length, c->length[d] - from);
+                if ((drop && from && tokens < length) || (tokens == length) != whole)
+                    continue;
+                size_t i = 0;
+                while (i < made && out[i].used + tokens > length)
+                    i++;
+                if (i == made)
+                    out[made++] = (struct plain){.used = 0};
+                out[i].piece[out[i].n].document = d;
+                out[i].piece[out[i].n].from = from;
+                out[i].piece[out[i].n++].tokens = tokens;
+                out[i].used += tokens;
+                assert_true(out[i].n < 64);
+            }
     return made;
 }
 
@@ -514,6 +515,38 @@ static void bad_indexes_are_named(void **state)
     drop_corpus(&c);
 }
 
+/* Documents that were longer ones when they were packed: no row overflows, and nothing wrong is delivered. */
+static void a_corpus_that_changes_after_it_was_opened_is_named(void **state)
+{
+    (void)state;
+    struct corpus c = make_corpus(40, 2, 30), longer = make_corpus(40, 2, 31);
+    put_megatron(&c, "changing", NULL, 0);
+    struct mr_tokens *t =
+        open_with((struct mr_tokens_params){.cut = MR_TOKENS_PACKED, .length = 64, .window = 40}, path_of("changing"));
+    struct mr_tokens_info info;
+    mr_tokens_get_info(t, &info);
+    for (uint64_t d = 0; d < 40; d++) /* the same bytes, other borders */
+        longer.length[d] = d < 20 ? 0 : (c.first[40] - 40) / 20;
+    put_megatron(&longer, "changing", NULL, 0);
+    put_file("changing.bin", c.all, c.tokens * 2);
+    unsigned changed = 0;
+    for (uint64_t id = 0; id < info.samples; id++) {
+        int64_t *got = malloc(64 * sizeof(*got));
+        struct mr_error err = {0};
+        int rc = mr_tokens_read(t, &id, 1, &(struct mr_token_rows){.tokens = got}, &err);
+        if (rc < 0) {
+            assert_int_equal(rc, MR_E_CHANGED);
+            assert_non_null(strstr(err.message, "changing' was changed"));
+            changed++;
+        }
+        free(got);
+    }
+    assert_true(changed > 0);
+    mr_tokens_free(t);
+    drop_corpus(&c);
+    drop_corpus(&longer);
+}
+
 static void bad_lines_are_named(void **state)
 {
     (void)state;
@@ -638,6 +671,7 @@ int main(void)
         cmocka_unit_test(hundreds_of_prefixes_are_one_corpus),
         cmocka_unit_test(threads_read_one_corpus),
         cmocka_unit_test(bad_indexes_are_named),
+        cmocka_unit_test(a_corpus_that_changes_after_it_was_opened_is_named),
         cmocka_unit_test(bad_lines_are_named),
         cmocka_unit_test(bad_mds_is_named),
     };
