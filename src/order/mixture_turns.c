@@ -24,7 +24,7 @@
  *    | block 0   | block 1      | block 1 again             ...     | at most 131,071 places |
  *
  * From item 0, block 0 repeats at once: before place P every child has given a whole number. Blocks are filled as far as
- * they were asked for; a walk, the state of the simulation, stands where the last block was filled up to. */
+ * they were asked for, by a walk, the state of the simulation; the tables of two versions are kept. */
 #include "order/mixture_turns.h"
 #include "base/common.h"
 #include "base/rng.h"
@@ -99,7 +99,7 @@ struct version {
     uint64_t *asked; /* of each child before `from`, in units */
     /* What is known of its places; nothing before `base` is set. */
     bool has_base;
-    uint64_t base; /* its first place, or the start */
+    uint64_t base, *base_given; /* its first place, or the start, and what was given before */
     MR_VEC(struct block) blocks;
     uint32_t again;     /* block to which `blocks.n` returns, once it `repeats` */
     bool repeats, ends; /* the last block is the tail */
@@ -110,7 +110,8 @@ struct mr_turns {
     uint64_t seed, start;
     uint64_t *start_given;
     MR_VEC(struct version) versions;
-    /* The walk, which stands at place `at` of version `walker`, behind what its last block is filled with. */
+    uint32_t current; /* the version that was asked for last */
+    /* The walk, which stands at place `at` of version `walker`. */
     uint32_t walker;
     uint64_t at, *given;
     struct dues waiting, released;
@@ -208,17 +209,6 @@ static uint32_t step(struct mr_turns *p, const struct version *v)
 
 /* ---- blocks ---- */
 
-static void fill(struct mr_turns *p, struct version *v, uint32_t need)
-{
-    struct block *b = &v->blocks.item[v->blocks.n - 1];
-    assert(p->walker == (uint32_t)(v - p->versions.item) && p->at == b->k + b->filled);
-    uint32_t to = (uint32_t)MR_MIN(MR_ALIGN_UP((uint64_t)need, FILL_STEP), b->n);
-    while (b->filled < to) {
-        uint32_t child = step(p, v);
-        b->place[b->filled++] = child << RANK_BITS | (uint32_t)(p->given[child] - 1 - b->given[child]);
-    }
-}
-
 static int add_block(struct mr_turns *p, struct version *v, uint64_t k, uint64_t n, const uint64_t *given,
                      struct mr_error *err)
 {
@@ -287,6 +277,21 @@ static void given_in(const struct mr_turns *p, const struct version *v, const st
         given[b->place[at] >> RANK_BITS]++;
 }
 
+/* The first `need` places of the last block. The walk may have been elsewhere since. */
+static void fill(struct mr_turns *p, struct version *v, uint32_t need)
+{
+    struct block *b = &v->blocks.item[v->blocks.n - 1];
+    uint32_t to = (uint32_t)MR_MIN(MR_ALIGN_UP((uint64_t)need, FILL_STEP), b->n);
+    if (p->walker != (uint32_t)(v - p->versions.item) || p->at != b->k + b->filled) {
+        given_in(p, v, b, 0, b->filled, p->given);
+        stand_at(p, v, b->k + b->filled, p->given);
+    }
+    while (b->filled < to) {
+        uint32_t child = step(p, v);
+        b->place[b->filled++] = child << RANK_BITS | (uint32_t)(p->given[child] - 1 - b->given[child]);
+    }
+}
+
 /* The tail of a version whose blocks repeat. */
 static int add_tail(struct mr_turns *p, struct version *v, uint64_t tail, struct mr_error *err)
 {
@@ -317,7 +322,7 @@ static void look_for_repeats(struct mr_turns *p, struct version *v)
 static int grow(struct mr_turns *p, struct version *v, struct mr_error *err)
 {
     uint64_t tail = tail_of(p, v), at = v->base;
-    const uint64_t *given = p->given;
+    const uint64_t *given = v->base_given;
     if (v->repeats)
         return add_tail(p, v, tail, err);
     if (v->blocks.n) {
@@ -325,10 +330,8 @@ static int grow(struct mr_turns *p, struct version *v, struct mr_error *err)
         if (v->repeats)
             return 0;
         at = p->at;
-    } else if (at == p->start) {
-        given = p->start_given;
+        given = p->given; /* the walk stands behind the last block */
     }
-    assert(given == p->start_given || p->at == at); /* else the walk stands there, at the end of what is before */
     bool ends = at >= tail;
     int rc = add_block(p, v, at, ends ? end_of(p, v) - at : v->period, given, err);
     if (rc >= 0)
@@ -355,6 +358,16 @@ static int reach(struct mr_turns *p, struct version *v, uint64_t k, struct block
     return 0;
 }
 
+static void drop_blocks(struct version *v)
+{
+    for (size_t b = 0; b < v->blocks.n; b++) {
+        free(v->blocks.item[b].given);
+        free(v->blocks.item[b].place);
+    }
+    v->blocks.n = 0;
+    v->repeats = v->ends = false;
+}
+
 /* Version v begins where the one before it ends, which is made known first. */
 static int base_version(struct mr_turns *p, struct version *v, struct mr_error *err)
 {
@@ -363,20 +376,30 @@ static int base_version(struct mr_turns *p, struct version *v, struct mr_error *
         while (!before->has_base)
             before--;
         struct block *b;
-        uint64_t periods;
-        int rc = reach(p, before, end_of(p, before) - 1, &b, &periods, err);
+        uint64_t periods, end = end_of(p, before);
+        int rc = reach(p, before, end - 1, &b, &periods, err);
         if (rc < 0)
             return rc;
-        before++;
-        before->has_base = true;
-        before->base = before->from;
-        rc = grow(p, before, err); /* while the walk stands there */
-        if (rc < 0) {
-            before->has_base = false;
-            return rc;
-        }
+        given_in(p, before, b, periods, (uint32_t)(end - b->k - periods * before->period), before[1].base_given);
+        before[1].base = end;
+        before[1].has_base = true;
+        if (before != &p->versions.item[p->current])
+            drop_blocks(before);
     }
     return 0;
+}
+
+/* Keeps the blocks of this version and of the one that was asked for before it: a schedule of thousands of versions has
+ * the tables of two. */
+static void make_current(struct mr_turns *p, const struct version *v)
+{
+    uint32_t number = (uint32_t)(v - p->versions.item);
+    if (number == p->current)
+        return;
+    for (size_t i = 0; i < p->versions.n; i++)
+        if (i != number && i != p->current)
+            drop_blocks(&p->versions.item[i]);
+    p->current = number;
 }
 
 static int locate(struct mr_turns *p, uint64_t k, struct version **v, struct block **b, uint64_t *periods,
@@ -389,7 +412,10 @@ static int locate(struct mr_turns *p, uint64_t k, struct version **v, struct blo
                               (unsigned long long)(k < p->start ? p->start : MR_MIXTURE_MAX_ITEMS));
     *v = version_at(p, k);
     int rc = base_version(p, *v, err);
-    return rc < 0 ? rc : reach(p, *v, k, b, periods, err);
+    if (rc < 0)
+        return rc;
+    make_current(p, *v);
+    return reach(p, *v, k, b, periods, err);
 }
 
 int mr_turns_at(struct mr_turns *p, uint64_t k, uint32_t *child, uint64_t *number, struct mr_error *err)
@@ -451,25 +477,18 @@ uint64_t mr_turns_first(const struct mr_turns *p)
 
 /* ---- making one ---- */
 
-static void forget_blocks(struct mr_turns *p)
-{
-    for (size_t i = 0; i < p->versions.n; i++) {
-        struct version *v = &p->versions.item[i];
-        for (size_t b = 0; b < v->blocks.n; b++) {
-            free(v->blocks.item[b].given);
-            free(v->blocks.item[b].place);
-        }
-        v->blocks.n = 0;
-        v->has_base = v->repeats = v->ends = false;
-    }
-}
-
 static void base_at_start(struct mr_turns *p)
 {
-    forget_blocks(p);
+    for (size_t i = 0; i < p->versions.n; i++) {
+        drop_blocks(&p->versions.item[i]);
+        p->versions.item[i].has_base = false;
+    }
     struct version *v = version_at(p, p->start);
     v->has_base = true;
     v->base = p->start;
+    memcpy(v->base_given, p->start_given, p->n * sizeof(*v->base_given));
+    p->current = (uint32_t)(v - p->versions.item);
+    p->at = NEVER; /* the walk is nowhere */
 }
 
 int mr_turns_start(struct mr_turns *p, uint64_t k, const uint64_t *given, struct mr_error *err)
@@ -500,10 +519,12 @@ int mr_turns_change(struct mr_turns *p, uint64_t from, const uint32_t *weights, 
     struct version made = {.from = from, .period = period_of(weights, p->n)};
     made.weight = malloc(p->n * sizeof(*made.weight));
     made.asked = calloc(p->n, sizeof(*made.asked));
-    struct version *to = made.weight && made.asked ? MR_VEC_ADD(&p->versions) : NULL;
+    made.base_given = calloc(p->n, sizeof(*made.base_given));
+    struct version *to = made.weight && made.asked && made.base_given ? MR_VEC_ADD(&p->versions) : NULL;
     if (!to) {
         free(made.weight);
         free(made.asked);
+        free(made.base_given);
         return mr_error_set(err, -ENOMEM, "cannot hold the weights of a mixture of %u", p->n);
     }
     memcpy(made.weight, weights, p->n * sizeof(*weights));
@@ -540,10 +561,11 @@ void mr_turns_free(struct mr_turns *p)
 {
     if (!p)
         return;
-    forget_blocks(p);
     for (size_t i = 0; i < p->versions.n; i++) {
+        drop_blocks(&p->versions.item[i]);
         free(p->versions.item[i].weight);
         free(p->versions.item[i].asked);
+        free(p->versions.item[i].base_given);
         free(p->versions.item[i].blocks.item);
     }
     free(p->versions.item);

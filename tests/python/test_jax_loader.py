@@ -93,6 +93,22 @@ def batches_are_spread_over_devices():
     assert shard({"a": np.arange(8)}, data_sharding())["a"].sharding.is_equivalent_to(data_sharding(), 1)
 
 
+def mixtures_of_tokens_are_streams():
+    from millrace.tokens import Mixture, Tokens
+
+    path = os.path.join(folder, "tokens.bin")
+    np.arange(40000, dtype=np.uint16).tofile(path)
+    data = Tokens(path, 64)
+    mix = Mixture([(data, 2), (data, 1)], seed=4)
+    want = mix.__getitems__(range(24))
+    for step, batch in enumerate(Loader(mix, 8, sharding=data_sharding(), rank=0, world=1, steps=3)):
+        assert isinstance(batch["tokens"], jax.Array) and len(batch["targets"].addressable_shards) == 4
+        for i in range(8):
+            assert np.array_equal(batch["tokens"][i], want[8 * step + i]["tokens"])
+    packed = Loader(Tokens(path, 64, samples="packed"), 4, sharding=data_sharding(), rank=0, world=1)
+    assert next(iter(packed))["cu_seqlens"][-1] == 256
+
+
 def pictures_of_a_folder():
     loader = Loader(ROOT, 10, shuffle=True, seed=1, pictures={"size": 32})
     shapes = [b["data"].shape for b in loader]
@@ -149,4 +165,4 @@ def errors_have_their_class():
     raises(TypeError, "", Loader, PATH, 4, nonsense=1)
 
 
-run([batches_are_pytrees, epochs_follow_each_other, states_continue, batches_are_spread_over_devices, pictures_of_a_folder, grain_reads_our_source, orbax_saves_our_iterator, errors_have_their_class])  # fmt: skip
+run([batches_are_pytrees, epochs_follow_each_other, states_continue, batches_are_spread_over_devices, mixtures_of_tokens_are_streams, pictures_of_a_folder, grain_reads_our_source, orbax_saves_our_iterator, errors_have_their_class])  # fmt: skip

@@ -110,7 +110,7 @@ static void prefixes_and_windows_are_within_the_bounds(void **state)
     unsigned worlds = 0;
     for (uint64_t seed = 1; worlds < BOUND_WORLDS; seed++) {
         struct world w;
-        make_world(&w, seed, 3000);
+        make_world(&w, seed, 2000);
         struct mr_mixture *m = create(&w);
         if (!m)
             continue;
@@ -118,7 +118,7 @@ static void prefixes_and_windows_are_within_the_bounds(void **state)
         uint64_t given[MAX_NODES] = {0};
         struct lag lag[MAX_NODES] = {{0, 0}};
         struct mr_mixture_share share[MAX_NODES];
-        for (uint64_t k = 0; k < 4000; k++) {
+        for (uint64_t k = 0; k < 2500; k++) {
             struct mr_mixture_item item;
             assert_int_equal(mr_mixture_shares(m, k, share, NULL), 0);
             for (uint32_t i = 1; i < w.p.n_nodes; i++) {
@@ -329,6 +329,59 @@ static void a_state_is_continued_with_weights_changed_from_there_on(void **state
     free(text);
 }
 
+/* A ramp: weights that change every few hundred items. A source of a thousandth gets its items all the same, and any item
+ * is the same whether it is reached forwards, backwards or from a state. */
+static void a_ramp_of_many_versions_keeps_the_bounds(void **state)
+{
+    (void)state;
+    enum { VERSIONS = 150, EACH = 211, N = 4 };
+    struct mr_mixture_node node[N + 1] = {{.name = "mix"}};
+    static double weights[VERSIONS][N];
+    struct mr_mixture_change change[VERSIONS];
+    static struct mr_mixture_item want[VERSIONS * EACH + 1];
+    for (uint32_t i = 1; i <= N; i++)
+        node[i] = (struct mr_mixture_node){.name = "s", .weight = i == 4 ? 0.001 : 1, .samples = 50 + i};
+    for (uint32_t v = 0; v < VERSIONS; v++) {
+        change[v] = (struct mr_mixture_change){.from = (v + 1) * EACH, .weights = weights[v]};
+        weights[v][0] = VERSIONS - v;
+        weights[v][1] = v % 7 == 3 ? 0 : v + 1;
+        weights[v][2] = 40;
+        weights[v][3] = 0.2;
+    }
+    struct mr_mixture *m;
+    struct mr_mixture_share share[N + 1];
+    const struct mr_mixture_params p = {
+        .seed = 2, .nodes = node, .n_nodes = N + 1, .changes = change, .n_changes = VERSIONS};
+    assert_int_equal(mr_mixture_create(&p, &m, NULL), 0);
+    for (uint64_t k = 0; k <= VERSIONS * EACH; k++) {
+        if (k % 37 == 0)
+            assert_int_equal(mr_mixture_shares(m, k, share, NULL), 0);
+        for (uint32_t i = 1; k % 37 == 0 && i <= N; i++)
+            assert_true(fabs((double)share[i].given - share[i].asked) < 1);
+        assert_int_equal(mr_mixture_get(m, k, 1, &want[k], 1, NULL), 0);
+    }
+    assert_true(share[4].given > 20);
+    for (uint64_t k = VERSIONS * EACH; k > 1009; k -= 1009) {
+        struct mr_mixture_item one;
+        assert_int_equal(mr_mixture_get(m, k, 1, &one, 1, NULL), 0);
+        assert_true(same_item(&one, &want[k]));
+    }
+    struct mr_mixture *n;
+    char *text;
+    uint64_t k;
+    assert_int_equal(mr_mixture_create(&p, &n, NULL), 0);
+    assert_int_equal(mr_mixture_save(m, 17777, &text, NULL), 0);
+    assert_int_equal(mr_mixture_restore(n, text, &k, NULL), 0);
+    for (; k <= VERSIONS * EACH; k += 13) {
+        struct mr_mixture_item one;
+        assert_int_equal(mr_mixture_get(n, k, 1, &one, 1, NULL), 0);
+        assert_true(same_item(&one, &want[k]));
+    }
+    free(text);
+    mr_mixture_free(n);
+    mr_mixture_free(m);
+}
+
 /* ---- bad input ---- */
 
 static void refused(struct mr_mixture_node *node, uint32_t n, const char *text)
@@ -465,6 +518,7 @@ int main(void)
         cmocka_unit_test(resumed_streams_equal_the_uninterrupted_one),
         cmocka_unit_test(far_items_equal_those_reached_step_by_step),
         cmocka_unit_test(a_state_is_continued_with_weights_changed_from_there_on),
+        cmocka_unit_test(a_ramp_of_many_versions_keeps_the_bounds),
         cmocka_unit_test(bad_mixtures_are_named),
         cmocka_unit_test(states_of_other_mixtures_are_named),
         cmocka_unit_test(resuming_a_thousand_sources_is_quick),
