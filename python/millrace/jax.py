@@ -124,7 +124,7 @@ class Loader:
     epochs     1
     rank, world  jax.process_index() and jax.process_count(), where there are several; else as millrace.numpy.Loader's
     structure  "dict": {"data": ..., "label": ...}; "tuple": (data, label). The label is left out where samples have
-               none.
+               none. Samples of several fields: the fields by their names, or in their order
     keys       names in the dict
     sharding   where batches go: a jax.sharding.Sharding, see data_sharding, or a device; None: numpy arrays
     """
@@ -170,7 +170,14 @@ class Loader:
 
     def _tree(self, batch: _plain.Batch) -> Any:
         leaves = (batch.data,) if batch.labels is None else (batch.data, batch.labels)
-        tree = dict(zip(self.keys, leaves)) if self.structure == "dict" else leaves
+        tree: Any = dict(zip(self.keys, leaves)) if self.structure == "dict" else leaves
+        if batch.fields is not None:
+            tree = batch.fields if self.structure == "dict" else tuple(batch.fields.values())
+            for name, value in batch.fields.items() if self.sharding is not None else ():
+                if isinstance(value, list):
+                    raise ValueError(
+                        f"values of field '{name}' differ in shape, so devices cannot share them: say variable='pad'"
+                    )
         return tree if self.sharding is None else shard(tree, self.sharding)
 
     @property

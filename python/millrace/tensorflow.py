@@ -41,10 +41,8 @@ class _Epochs:
             loader = self._make()
         try:
             loader.seek(epoch, batch)
-            for data, labels, _ in loader:
-                if isinstance(data, list):
-                    raise ValueError(_DIFFER)
-                yield (data,) if labels is None else (data, labels)
+            for item in loader:
+                yield _parts(item)
         finally:
             with self._lock:
                 self._idle.append(loader)
@@ -53,8 +51,52 @@ class _Epochs:
 _DIFFER = "samples differ in shape, of which TensorFlow cannot make a batch: for pictures say pictures={'size': ...}"
 
 
+def _parts(item: _plain.Batch) -> tuple[Any, ...]:
+    if item.fields is not None:
+        return (_by_name(item.fields),)
+    if isinstance(item.data, list):
+        raise ValueError(_DIFFER)
+    return (item.data,) if item.labels is None else (item.data, item.labels)
+
+
+def _by_name(fields: dict[str, Any]) -> dict[str, Any]:
+    """Packed fields as ragged tensors, text as strings."""
+    out: dict[str, Any] = {}
+    for name, value in fields.items():
+        if name.endswith("_offsets") and name.removesuffix("_offsets") in fields:
+            packed = name.removesuffix("_offsets")
+            out[packed] = tf.RaggedTensor.from_row_splits(fields[packed], value)
+        elif isinstance(value, list) and not all(isinstance(row, str) for row in value):
+            raise ValueError(
+                f"values of field '{name}' differ in shape, of which TensorFlow cannot make a batch: "
+                "say variable='pad' or variable='pack', or leave it out with fields="
+            )
+        else:
+            out[name] = value
+    return out
+
+
+def _spec(value: Any, rows: int | None, alike: bool) -> Any:
+    if isinstance(value, list):
+        return tf.TensorSpec((rows,), tf.string)
+    if isinstance(value, tf.RaggedTensor):
+        inner = value.flat_values.shape[1:]
+        return tf.RaggedTensorSpec((rows, None, *inner), value.dtype, ragged_rank=1, row_splits_dtype=tf.int64)
+    return tf.TensorSpec((rows, *(value.shape[1:] if alike else (None,) * (value.ndim - 1))), value.dtype)
+
+
+def _field_signature(loader: _plain.Loader, rows: int | None) -> dict[str, Any]:
+    """What batches of several fields look like, from the first one."""
+    axis = loader._fields.axis if loader._fields is not None else {}
+    first = next(iter(loader)).fields
+    loader.set_epoch(0)
+    return {n: _spec(v, rows, axis.get(n) is None) for n, v in _by_name(first or {}).items()}
+
+
 def _signature(loader: _plain.Loader, path: Any, pictures: Any, store: Any, rows: int | None) -> tuple[Any, ...]:
     """What batches look like, from the first sample."""
+    if loader._fields is not None:
+        return (_field_signature(loader, rows),)
     data, label = _plain.Samples(path, pictures=pictures, store=store)[0]
     specs: list[Any] = [tf.TensorSpec((rows, *data.shape), data.dtype)]
     if label is not None:
@@ -73,7 +115,8 @@ def dataset(
     drop_last: bool = False,
     **options: Any,
 ) -> "tf.data.Dataset":
-    """A tf.data.Dataset of (data, label), or of data where samples have no label; options as millrace.numpy.Loader's.
+    """A tf.data.Dataset of (data, label), or of data where samples have no label; of dicts by names where samples have
+    several fields (packed ones are ragged tensors). Options as millrace.numpy.Loader's.
 
     epoch   the first one's number: where a run that was stopped goes on
     step    the same in batches over all epochs, e.g. `int(optimizer.iterations)`: the first epoch is then what is left
@@ -131,11 +174,13 @@ class Batches(tf.train.experimental.PythonState):
         return self._loader.state_dict()["epoch"]
 
     def __iter__(self) -> Iterator[Any]:
-        for data, labels, _ in self._loader:
-            if isinstance(data, list):
-                raise ValueError(_DIFFER)
-            x = tf.convert_to_tensor(data)
-            yield x if labels is None else (x, tf.convert_to_tensor(labels))
+        for item in self._loader:
+            parts = _parts(item)
+            if item.fields is not None:
+                yield {n: v if isinstance(v, tf.RaggedTensor) else tf.convert_to_tensor(v) for n, v in parts[0].items()}
+                continue
+            x = tf.convert_to_tensor(parts[0])
+            yield x if len(parts) == 1 else (x, tf.convert_to_tensor(parts[1]))
 
     def get_state(self) -> dict[str, Any]:
         """The position behind the last batch that was delivered."""

@@ -157,6 +157,21 @@ def orbax_saves_our_iterator():
     assert [b["label"].tolist() for b in again] == rest
 
 
+def fields_are_leaves_by_their_names():
+    path = gen("fields", "--format", "npz", "--files", "3", "--samples-per-file", "8", "--fields", "x:f4:4x6,mask:i4:4x6:target")
+    want = [b.fields for b in millrace.numpy.Loader(path, 8, shuffle=True, seed=2)]
+    have = list(Loader(path, 8, shuffle=True, seed=2, sharding=data_sharding()))
+    assert len(have) == 3 and set(have[0]) == {"x", "mask"} and all(same(h, w) for h, w in zip(have, want))
+    assert len(have[0]["mask"].sharding.device_set) == 4
+    one = next(iter(Loader(path, 8, structure="tuple", fields=["mask"])))
+    assert isinstance(one, tuple) and one[0].shape == (8, 4, 6)
+    it = iter(Loader(path, 8, shuffle=True, seed=2))
+    next(it)
+    again = iter(Loader(path, 8, shuffle=True, seed=2))
+    again.set_state(it.get_state())
+    assert same(next(again), want[1])
+
+
 def errors_have_their_class():
     raises(FileNotFoundError, "/nowhere", Loader, "/nowhere")
     raises(ValueError, "structure", Loader, PATH, structure="list")
@@ -165,4 +180,4 @@ def errors_have_their_class():
     raises(TypeError, "", Loader, PATH, 4, nonsense=1)
 
 
-run([batches_are_pytrees, epochs_follow_each_other, states_continue, batches_are_spread_over_devices, mixtures_of_tokens_are_streams, pictures_of_a_folder, grain_reads_our_source, orbax_saves_our_iterator, errors_have_their_class])  # fmt: skip
+run([batches_are_pytrees, epochs_follow_each_other, states_continue, batches_are_spread_over_devices, mixtures_of_tokens_are_streams, pictures_of_a_folder, grain_reads_our_source, orbax_saves_our_iterator, fields_are_leaves_by_their_names, errors_have_their_class])  # fmt: skip

@@ -1,9 +1,10 @@
 """millrace.tensorflow.dataset as a tf.data.Dataset: content, epochs, repeat, prefetch, Keras' fit, no copies. Skipped without TensorFlow."""
 import os
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from front_end import gen, plain_pictures, raises, run, skip  # noqa: E402
+from front_end import MILLRACE, folder, gen, plain_pictures, raises, run, skip  # noqa: E402
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 try:
@@ -15,7 +16,7 @@ import numpy as np  # noqa: E402
 
 import millrace.numpy  # noqa: E402
 import millrace.tensorflow  # noqa: E402
-from millrace.tensorflow import dataset  # noqa: E402
+from millrace.tensorflow import Batches, dataset  # noqa: E402
 
 PATH = gen("numbers", "--format", "npz", "--files", "50", "--dims", "4x6", "--dtype", "float32", "--labels", "9")
 PLAIN = gen("plain", "--format", "raw", "--files", "20", "--size", "300")
@@ -59,8 +60,8 @@ def arrays_are_not_copied():
     """What TensorFlow has is the loader's own memory."""
     places, real = set(), millrace.tensorflow._plain._numpy
 
-    def noted(batch):
-        out = real(batch)
+    def noted(batch, *fields):
+        out = real(batch, *fields)
         places.add(out.data.ctypes.data)
         return out
 
@@ -82,6 +83,27 @@ def keras_fits():
     history = model.fit(train, epochs=2, verbose=0, validation_data=dataset(ROOT, 6, pictures={"size": 16, "train": False}))
     assert len(history.history["loss"]) == len(history.history["val_loss"]) == 2
     model.fit(train.repeat(), steps_per_epoch=7, epochs=2, verbose=0)
+
+
+def fields_are_tensors_by_their_names():
+    path = gen("fields", "--format", "npz", "--files", "3", "--samples-per-file", "8", "--fields", "x:f4:4x6,mask:i4:4x6:target")
+    want = [b.fields for b in millrace.numpy.Loader(path, 5, shuffle=True, seed=2)]
+    have = list(dataset(path, 5, shuffle=True, seed=2))
+    assert len(have) == len(want) == 5 and have[0]["x"].shape == (5, 4, 6) and have[4]["x"].shape == (4, 4, 6)
+    assert all(h[n].numpy().tobytes() == w[n].tobytes() for h, w in zip(have, want) for n in w)
+    ragged = os.path.join(folder, "ragged")
+    os.makedirs(ragged)
+    arrays = [np.arange(3 * i, dtype=np.float32).reshape(i, 3) for i in range(6)]
+    for i, a in enumerate(arrays):
+        np.savez(os.path.join(ragged, f"{i}.npz"), x=np.float32([i]), points=a)
+    subprocess.run([MILLRACE, "-q", "scan", ragged], check=True, stdout=subprocess.DEVNULL)
+    raises(ValueError, "'points' differ in shape", dataset, ragged, 4)
+    packed = [b["points"] for b in dataset(ragged, 4, variable="pack")]
+    assert [row.numpy().tolist() for b in packed for row in b] == [a.tolist() for a in arrays]
+    padded = next(iter(dataset(ragged, 4, variable="pad")))
+    assert padded["points"].shape == (4, 3, 3) and padded["points_lengths"].numpy().tolist() == [0, 1, 2, 3]
+    batches = Batches(ragged, 4, variable="pack")
+    assert [b["points"].row_lengths().numpy().tolist() for b in batches] == [[0, 1, 2, 3], [4, 5]]
 
 
 def errors_have_their_class():
@@ -122,4 +144,4 @@ def states_continue():
     raises(ValueError, "another run", millrace.tensorflow.Batches(PATH, 8, seed=3).set_state, one.get_state())
 
 
-run([batches_are_those_of_numpy, operators_work, arrays_are_not_copied, keras_fits, states_continue, errors_have_their_class])
+run([batches_are_those_of_numpy, operators_work, arrays_are_not_copied, keras_fits, states_continue, fields_are_tensors_by_their_names, errors_have_their_class])
