@@ -15,6 +15,7 @@
  *            4  4  fields per record
  *            8  4  the label's column
  *           12  1  number of dims n (numbers), then n times 8 bytes */
+#include "format/csv_parts.h"
 #include "format/format_bytes.h"
 #include "format/gzip_inflate.h"
 #include "format/stream_in.h"
@@ -251,6 +252,9 @@ struct csv_scan {
     /* Of all samples. */
     uint64_t samples;
     bool numbers, integers;
+    /* For a scan of columns: where the field began, and who gets fields and records. */
+    uint64_t cell_start;
+    const struct mr_csv_events *events;
 };
 
 static void trim(const char **p, size_t *n)
@@ -262,16 +266,33 @@ static void trim(const char **p, size_t *n)
 }
 
 /* Notes what kind of field this is. Kept short: it runs once per number of the file. */
-static int end_field(struct csv_scan *c, const char *p, size_t n, bool cut)
+static int end_field(struct csv_scan *c, const char *p, size_t n, bool cut, uint64_t end)
 {
     struct mr_number num;
     int64_t v = 0;
+    const char *text = p;
+    const size_t text_len = n;
     if (c->column == CSV_FIELDS_MAX)
         return mr_error_plain(c->err, MR_E_LIMIT, "'%s' line %llu: more than %u fields", c->in.path,
                               (ull)c->record_line, CSV_FIELDS_MAX);
     trim(&p, &n);
     bool number = !cut && n && mr_number_lex(p, p + n, true, &num) == n;
     bool integer = number && mr_number_to_int64(&num, &v);
+    if (c->events) {
+        const struct mr_csv_cell cell = {.record = c->records,
+                                         .column = c->column,
+                                         .where = {c->cell_start, end - c->cell_start},
+                                         .text = text,
+                                         .len = text_len,
+                                         .full_len = cut ? c->text_len : text_len,
+                                         .number = number,
+                                         .integer = integer,
+                                         .empty = !n,
+                                         .value = v};
+        int rc = c->events->cell(c->events->user, &cell, c->err);
+        if (rc < 0)
+            return rc;
+    }
     if (c->records == 0) {
         if (c->column / 8 >= c->first_text_cap) {
             size_t cap = c->first_text_cap ? 2 * c->first_text_cap : 64;
@@ -331,6 +352,8 @@ static int end_record(struct csv_scan *c, uint64_t end)
     } else if (c->column != c->columns) {
         return mr_error_plain(c->err, MR_E_FORMAT, "'%s' line %llu: want %u fields as in the first record, have %u",
                               c->in.path, (ull)c->record_line, c->columns, c->column);
+    } else if (c->events) {
+        rc = c->events->record(c->events->user, c->records, c->err);
     } else {
         if (c->first_pending)
             rc = settle_first(c);
@@ -366,7 +389,7 @@ static int finish_field(struct csv_scan *c, char ch, uint64_t at)
     bool crlf = ch == '\n' && at && c->cr_at == at - 1 && at - 1 >= c->record_start;
     if (crlf && c->state == IN_FIELD && c->text_len)
         c->text_len--;
-    int rc = end_field(c, c->text, MR_MIN(c->text_len, (size_t)CAPTURE), c->text_len > CAPTURE);
+    int rc = end_field(c, c->text, MR_MIN(c->text_len, (size_t)CAPTURE), c->text_len > CAPTURE, at - crlf);
     c->text_len = 0;
     if (rc < 0)
         return rc;
@@ -387,6 +410,7 @@ static int feed_byte(struct csv_scan *c, char ch, uint64_t at)
         start_record(c, at);
         /* fallthrough */
     case FIELD_START:
+        c->cell_start = at;
         if (ch == '"') {
             c->state = IN_QUOTES;
             return 0;
@@ -438,7 +462,8 @@ static int feed(struct csv_scan *c, const char *p, size_t n, uint64_t base)
         int64_t len;
         int rc;
         if (c->state == FIELD_START && (len = plain_field(c, p + i, n - i)) >= 0) {
-            rc = end_field(c, p + i, (size_t)len, false);
+            c->cell_start = base + i;
+            rc = end_field(c, p + i, (size_t)len, false, base + i + (uint64_t)len);
             i += (size_t)len;
         } else {
             rc = feed_byte(c, p[i], base + i);
@@ -460,13 +485,14 @@ static int scan_end(struct csv_scan *c)
             (ull)c->record_line);
     if (c->state != RECORD_START) {
         bool cr = c->cr_at + 1 == c->in.size && c->in.size - 1 >= c->record_start;
+        c->cell_start = c->state == FIELD_START ? c->in.size - cr : c->cell_start;
         if (cr && c->state == IN_FIELD && c->text_len)
             c->text_len--;
-        rc = end_field(c, c->text, MR_MIN(c->text_len, (size_t)CAPTURE), c->text_len > CAPTURE);
+        rc = end_field(c, c->text, MR_MIN(c->text_len, (size_t)CAPTURE), c->text_len > CAPTURE, c->in.size - cr);
         if (rc >= 0)
             rc = end_record(c, c->in.size - cr);
     }
-    if (rc >= 0 && c->first_pending)
+    if (rc >= 0 && c->first_pending && !c->events)
         rc = settle_first(c);
     return rc;
 }
@@ -510,12 +536,13 @@ static int scanned_layout(const struct csv_scan *c, struct mr_layout *layout, st
     return pack_layout(&l, layout, err);
 }
 
-static int csv_scan(struct mr_store *s, const char *path, mr_scan_fn *fn, void *user, struct mr_layout *layout,
-                    struct mr_error *err)
+int mr_csv_walk(struct mr_store *s, const char *path, mr_scan_fn *fn, void *user, const struct mr_csv_events *events,
+                struct mr_csv_facts *facts, struct mr_layout *layout, struct mr_error *err)
 {
     struct csv_scan c = {.fn = fn,
                          .user = user,
                          .err = err,
+                         .events = events,
                          .separator = separator_of(path),
                          .line = 1,
                          .cr_at = UINT64_MAX - 1,
@@ -526,11 +553,25 @@ static int csv_scan(struct mr_store *s, const char *path, mr_scan_fn *fn, void *
     if (rc < 0)
         return rc;
     rc = scan_stream(&c);
-    if (rc >= 0)
+    if (rc >= 0 && layout)
         rc = scanned_layout(&c, layout, err);
+    if (facts)
+        *facts = (struct mr_csv_facts){.gzip = c.in.gzip,
+                                       .header = c.has_header,
+                                       .numbers = c.samples && c.numbers && !c.label_bad,
+                                       .integers = c.integers,
+                                       .labelled = c.has_header && c.label_column != NO_COLUMN && !c.label_bad,
+                                       .columns = c.columns,
+                                       .separator = c.separator};
     mr_stream_in_close(&c.in);
     free(c.first_text);
     return rc < 0 ? rc : 0;
+}
+
+static int csv_scan(struct mr_store *s, const char *path, mr_scan_fn *fn, void *user, struct mr_layout *layout,
+                    struct mr_error *err)
+{
+    return mr_csv_walk(s, path, fn, user, NULL, NULL, layout, err);
 }
 
 /* ---- reading ---- */
@@ -538,6 +579,8 @@ static int csv_scan(struct mr_store *s, const char *path, mr_scan_fn *fn, void *
 static int csv_cost(const struct mr_layout *layout, struct mr_read_cost *out, struct mr_error *err)
 {
     struct csv_layout l = {0};
+    if (mr_csv_is_cell(layout))
+        return mr_csv_cell_cost(layout, out, err);
     int rc = unpack_layout(layout, &l, err);
     if (rc < 0)
         return rc;
@@ -556,8 +599,8 @@ static int csv_cost(const struct mr_layout *layout, struct mr_read_cost *out, st
 static int csv_unpack(const struct mr_layout *layout, const void *raw, size_t len, void **out, size_t *out_len,
                       struct mr_error *err)
 {
-    struct csv_layout l = {0};
-    int rc = unpack_layout(layout, &l, err);
+    struct csv_layout l = {.flags = mr_csv_cell_gzip(layout) ? CSV_GZIP : 0};
+    int rc = mr_csv_is_cell(layout) ? 0 : unpack_layout(layout, &l, err);
     if (rc < 0)
         return rc;
     return l.flags & CSV_GZIP ? mr_gzip_inflate(raw, len, out, out_len, err)
@@ -641,6 +684,8 @@ static int csv_decode(struct mr_decoder *d, const struct mr_layout *layout, cons
 {
     struct csv_layout l = {0};
     struct mr_text_sink sink;
+    if (mr_csv_is_cell(layout))
+        return mr_csv_cell_decode(d, layout, ref, raw, len, out, err);
     int rc = unpack_layout(layout, &l, err);
     if (rc < 0)
         return rc;
@@ -696,4 +741,5 @@ const struct mr_format_ops mr_format_csv = {
     .unpack = csv_unpack,
     .plan = mr_format_plan_single,
     .decode = csv_decode,
+    .fields = &mr_csv_field_ops,
 };

@@ -12,7 +12,8 @@
  * Layout: byte 0 version = 1, byte 1 flags (1 gzip, 2 numbers), byte 2 element type. */
 #include "format/format_bytes.h"
 #include "format/gzip_inflate.h"
-#include "format/json_push.h"
+#include "format/field_names.h"
+#include "format/json_parts.h"
 #include "format/stream_in.h"
 
 #include <errno.h>
@@ -370,12 +371,30 @@ struct json_scan {
     uint64_t start, samples;
     bool numbers, integers, dtype_given;
     enum mr_dtype dtype;
+    struct mr_field shape; /* of the payloads */
+    /* For a scan of members: */
+    const struct mr_json_events *events;
+    struct record value;
+    char name[MR_JSON_TOKEN];
+    size_t name_len;
+    uint64_t value_start;
 };
+
+static void widen_shape(struct json_scan *s, const struct mr_dims *dims)
+{
+    const struct mr_field one = {.variable = MR_FIELD_FIXED, .dims = *dims};
+    if (!s->samples)
+        s->shape = one;
+    mr_field_widen(&s->shape, &one);
+}
 
 static int end_sample(struct json_scan *s, uint64_t end, struct mr_error *err)
 {
     const struct record *r = &s->record;
+    struct mr_dims dims;
     bool numbers = record_is_numbers(r);
+    if (numbers && record_dims(r, r->dtype_given ? r->dtype : MR_F64, &dims))
+        widen_shape(s, &dims);
     if (!s->samples) {
         s->dtype_given = r->dtype_given;
         s->dtype = r->dtype;
@@ -388,6 +407,56 @@ static int end_sample(struct json_scan *s, uint64_t end, struct mr_error *err)
     return s->fn(s->user, &ref, NULL, err);
 }
 
+/* A value of the record, which is complete. */
+static int end_value(struct json_scan *s, const struct mr_json_token *t, struct mr_error *err)
+{
+    const struct record *v = &s->value;
+    struct mr_json_member m = {.record = s->samples,
+                               .name = s->name,
+                               .name_len = s->name_len,
+                               .where = {s->value_start, t->end - s->value_start},
+                               .kind = MR_MEMBER_TEXT};
+    if (t->event == MR_PUSH_STRING) {
+        m.kind = MR_MEMBER_STRING;
+    } else if (t->event == MR_PUSH_NUMBER) {
+        m.kind = MR_MEMBER_NUMBER;
+        m.integers = mr_number_to_int64(t->number, &m.value);
+    } else if (t->event == MR_PUSH_TRUE || t->event == MR_PUSH_FALSE) {
+        m.kind = MR_MEMBER_TEXT;
+    } else if (t->event == MR_PUSH_NULL) {
+        m.kind = MR_MEMBER_NULL;
+    } else if (t->event == MR_PUSH_ARRAY_END && v->payload_seen && v->numbers && record_dims(v, MR_F64, &m.dims)) {
+        m.kind = MR_MEMBER_ARRAY;
+        m.integers = v->integers;
+    }
+    record_init(&s->value, s->base + 1, NULL);
+    return s->events->member(s->events->user, &m, err);
+}
+
+static int member_token(struct json_scan *s, const struct mr_json_token *t, struct mr_error *err)
+{
+    bool is_object = s->record.started;
+    if (!is_object) {
+        s->record.started = true;
+        if (t->event != MR_PUSH_OBJECT)
+            return mr_error_plain(err, MR_E_FORMAT, "record %llu is no object, so it has no members", (ull)s->samples);
+        record_init(&s->value, s->base + 1, NULL);
+        return 0;
+    }
+    if (t->depth == s->base && t->event == MR_PUSH_OBJECT_END) {
+        s->record.started = false;
+        return s->events->record(s->events->user, s->samples++, err);
+    }
+    if (t->depth == s->base + 1 && t->event == MR_PUSH_KEY) {
+        s->name_len = MR_MIN(t->len, sizeof s->name);
+        memcpy(s->name, t->text, s->name_len);
+        return 0;
+    }
+    if (!s->value.started)
+        s->value_start = t->start;
+    return record_token(&s->value, t) ? end_value(s, t, err) : 0;
+}
+
 static int scan_token(void *user, const struct mr_json_token *t, struct mr_error *err)
 {
     struct json_scan *s = user;
@@ -397,6 +466,8 @@ static int scan_token(void *user, const struct mr_json_token *t, struct mr_error
         mr_error_plain(err, MR_E_FORMAT, "the file must hold one array of records (offset %llu)", (ull)t->start);
         return mr_error_hint(err, "records one after the other are format 'jsonl'"), MR_E_FORMAT;
     }
+    if (s->events)
+        return member_token(s, t, err);
     if (!s->record.started)
         s->start = t->start;
     return record_token(&s->record, t) ? end_sample(s, t->end, err) : 0;
@@ -420,37 +491,45 @@ static int scan_tokens(struct json_scan *s, struct mr_error *err)
     return n < 0 ? (int)n : mr_json_end(&j, err);
 }
 
-static int scan_file(struct mr_store *store, const char *path, bool lines, mr_scan_fn *fn, void *user,
-                     struct mr_layout *layout, struct mr_error *err)
+int mr_json_walk(struct mr_store *store, const char *path, bool lines, mr_scan_fn *fn, void *user,
+                 const struct mr_json_events *events, struct mr_json_facts *facts, struct mr_layout *layout,
+                 struct mr_error *err)
 {
-    struct json_scan s = {.fn = fn, .user = user, .base = lines ? 0 : 1, .numbers = true, .integers = true};
-    record_init(&s.record, s.base, NULL);
-    int rc = mr_stream_in_open(store, path, NULL, &s.in, err);
-    if (rc < 0)
+    struct json_scan *s = calloc(1, sizeof(*s));
+    if (!s)
+        return mr_error_set(err, -ENOMEM, "cannot scan '%s'", path);
+    *s = (struct json_scan){
+        .fn = fn, .user = user, .events = events, .base = lines ? 0 : 1, .numbers = true, .integers = true};
+    record_init(&s->record, s->base, NULL);
+    int rc = mr_stream_in_open(store, path, NULL, &s->in, err);
+    if (rc < 0) {
+        free(s);
         return rc;
-    rc = scan_tokens(&s, err);
+    }
+    rc = scan_tokens(s, err);
+    const bool numbers = s->samples && s->numbers;
+    const enum mr_dtype dtype = s->dtype_given ? s->dtype : s->integers ? MR_I64 : MR_F64;
+    if (facts)
+        *facts = (struct mr_json_facts){.gzip = s->in.gzip, .numbers = numbers, .dtype = dtype, .shape = s->shape};
     if (rc < 0)
         mr_error_context(err, "in '%s'", path);
-    else
-        rc = make_layout(s.in.gzip, s.samples && s.numbers,
-                         s.dtype_given ? s.dtype
-                         : s.integers  ? MR_I64
-                                       : MR_F64,
-                         layout, err);
-    mr_stream_in_close(&s.in);
+    else if (layout)
+        rc = make_layout(s->in.gzip, numbers, dtype, layout, err);
+    mr_stream_in_close(&s->in);
+    free(s);
     return rc < 0 ? rc : 0;
 }
 
 static int json_scan(struct mr_store *s, const char *path, mr_scan_fn *fn, void *user, struct mr_layout *layout,
                      struct mr_error *err)
 {
-    return scan_file(s, path, false, fn, user, layout, err);
+    return mr_json_walk(s, path, false, fn, user, NULL, NULL, layout, err);
 }
 
 static int jsonl_scan(struct mr_store *s, const char *path, mr_scan_fn *fn, void *user, struct mr_layout *layout,
                       struct mr_error *err)
 {
-    return scan_file(s, path, true, fn, user, layout, err);
+    return mr_json_walk(s, path, true, fn, user, NULL, NULL, layout, err);
 }
 
 /* ---- reading ---- */
@@ -471,6 +550,8 @@ static int json_cost(const struct mr_layout *layout, struct mr_read_cost *out, s
 {
     unsigned flags = 0;
     enum mr_dtype dtype = MR_U8;
+    if (mr_json_is_member(layout))
+        return mr_json_member_cost(layout, out, err);
     int rc = check_layout(layout, &flags, &dtype, err);
     if (rc < 0)
         return rc;
@@ -489,9 +570,9 @@ static int json_cost(const struct mr_layout *layout, struct mr_read_cost *out, s
 static int json_unpack(const struct mr_layout *layout, const void *raw, size_t len, void **out, size_t *out_len,
                        struct mr_error *err)
 {
-    unsigned flags = 0;
+    unsigned flags = mr_json_member_gzip(layout) ? JSON_GZIP : 0;
     enum mr_dtype dtype = MR_U8;
-    int rc = check_layout(layout, &flags, &dtype, err);
+    int rc = mr_json_is_member(layout) ? 0 : check_layout(layout, &flags, &dtype, err);
     if (rc < 0)
         return rc;
     return flags & JSON_GZIP ? mr_gzip_inflate(raw, len, out, out_len, err)
@@ -540,17 +621,10 @@ static int parse_record(const struct mr_sample_ref *ref, const void *raw, size_t
     return 0;
 }
 
-static int json_decode(struct mr_decoder *d, const struct mr_layout *layout, const struct mr_sample_ref *ref,
-                       unsigned flags, const void *raw, size_t len, struct mr_sample_out *out, struct mr_error *err)
+int mr_json_array_decode(struct mr_decoder *d, const struct mr_sample_ref *ref, enum mr_dtype dtype, const void *raw,
+                         size_t len, struct mr_sample_out *out, struct mr_error *err)
 {
-    unsigned layout_flags = 0;
-    enum mr_dtype dtype = MR_U8;
     struct mr_dims dims;
-    int rc = check_layout(layout, &layout_flags, &dtype, err);
-    if (rc < 0)
-        return rc;
-    if (!(layout_flags & JSON_NUMBERS))
-        return mr_format_decode_bytes(d, layout, ref, flags, raw, len, out, err);
     unsigned per_element;
     unsigned size = mr_dtype_bytes(mr_text_component(dtype, &per_element));
     /* A number and its separator take at least two bytes of text. */
@@ -563,7 +637,7 @@ static int json_decode(struct mr_decoder *d, const struct mr_layout *layout, con
     struct record r;
     mr_text_sink_init(&sink, dtype, dst, cap);
     record_init(&r, 0, &sink);
-    rc = parse_record(ref, raw, len, &r, err);
+    int rc = parse_record(ref, raw, len, &r, err);
     if (rc < 0)
         return rc;
     if (!record_dims(&r, dtype, &dims))
@@ -579,7 +653,22 @@ static int json_decode(struct mr_decoder *d, const struct mr_layout *layout, con
     return 0;
 }
 
-#define JSON_OPS(format_name, format_doc, ext, open_fn, scan_fn)                                                       \
+static int json_decode(struct mr_decoder *d, const struct mr_layout *layout, const struct mr_sample_ref *ref,
+                       unsigned flags, const void *raw, size_t len, struct mr_sample_out *out, struct mr_error *err)
+{
+    unsigned layout_flags = 0;
+    enum mr_dtype dtype = MR_U8;
+    if (mr_json_is_member(layout))
+        return mr_json_member_decode(d, layout, ref, raw, len, out, err);
+    int rc = check_layout(layout, &layout_flags, &dtype, err);
+    if (rc < 0)
+        return rc;
+    if (!(layout_flags & JSON_NUMBERS))
+        return mr_format_decode_bytes(d, layout, ref, flags, raw, len, out, err);
+    return mr_json_array_decode(d, ref, dtype, raw, len, out, err);
+}
+
+#define JSON_OPS(format_name, format_doc, ext, open_fn, scan_fn, field_ops)                                            \
     {                                                                                                                  \
         .abi = MR_FORMAT_ABI, .size = sizeof(struct mr_format_ops), .name = format_name, .doc = format_doc,            \
         .extensions = ext, .caps = MR_FMT_MULTI | MR_FMT_VARSIZE | MR_FMT_LABEL | MR_FMT_DTYPE,                        \
@@ -587,11 +676,12 @@ static int json_decode(struct mr_decoder *d, const struct mr_layout *layout, con
         .sample_begin = json_sample_begin, .sample_data = json_sample_data, .sample_end = json_sample_end,             \
         .writer_close = json_writer_close, .writer_abort = json_writer_abort, .side_suffixes = "", .scan = scan_fn,    \
         .cost = json_cost, .unpack = json_unpack, .plan = mr_format_plan_single, .decode = json_decode,                \
+        .fields = &field_ops,                                                                                          \
     }
 
 const struct mr_format_ops mr_format_json =
     JSON_OPS("json", "A JSON array of records, each with its label and numbers; optionally gzip.", ".json,.json.gz",
-             json_writer_open, json_scan);
+             json_writer_open, json_scan, mr_json_field_ops);
 const struct mr_format_ops mr_format_jsonl =
     JSON_OPS("jsonl", "JSON lines: one record per line, each with its label and numbers; optionally gzip.",
-             ".jsonl,.ndjson,.jsonl.gz", jsonl_writer_open, jsonl_scan);
+             ".jsonl,.ndjson,.jsonl.gz", jsonl_writer_open, jsonl_scan, mr_jsonl_field_ops);

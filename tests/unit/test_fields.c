@@ -26,6 +26,7 @@ static const struct {
     {"npz", "npz", "data:f4:4x48x72,mask:i4:48x72:target,weight:f8:-", 5, 7, 0},
     {"npz-zip", "npz", "data:f4:4x48x72,mask:i4:48x72:target,weight:f8:-", 5, 0, 2},
     {"npz-one", "npz", "data:f4:4x48x72,mask:i4:48x72:target,weight:f8:-", 1, 0, 2},
+    {"json", "json", "data:f4:4x48x72,mask:i4:48x72:target,weight:f8:-", 5, 7, 0},
     {"tar-gzip", "tar", "data:f4:4x48x72,mask:i4:48x72:target,weight:f8:-", 5, 0, 1},
 };
 
