@@ -220,6 +220,33 @@ def masks_and_boxes_follow_their_picture():
     fails(_core.DataError, "mask of 24 x 30 pixels for a picture of 23 x 33", list, Loader(other, 13, pictures={"size": 9}))
 
 
+def webdataset_reads_the_same():
+    try:
+        import webdataset
+    except ImportError:
+        print("  (there is no webdataset)")
+        return
+    path = gen("wds-ours", "--format", "tar", "--files", "2", "--samples-per-file", "4", "--labels", "3", "--fields", "data:f4:3x4,mask:i2:4:target")
+    for folder_ in (path, os.path.join(folder, "wds-plain")):
+        if folder_ != path:
+            os.makedirs(folder_)
+            with webdataset.ShardWriter(os.path.join(folder_, "s-%03d.tar"), maxcount=5, verbose=0) as w:
+                for i in range(9):
+                    picture = rng.integers(0, 255, (8, 9, 3), dtype=np.uint8)
+                    w.write({"__key__": f"{i:04d}", "png": picture, "box.npy": rng.random((i % 3, 4)), "cls": i % 4, "json": {"i": i}, "txt": f"n{i}"})
+            scan(folder_)
+        shards_ = sorted(os.path.join(folder_, n) for n in os.listdir(folder_) if n.endswith(".tar"))
+        theirs = list(webdataset.WebDataset(shards_, shardshuffle=False, empty_check=False).decode("rgb8"))
+        names = {n if n in theirs[0] else n + ".npy": n for n in roles(folder_)}
+        want = {ours: [t[n] if n not in ("json", "cls") else json.dumps(t[n]) if n == "json" else np.int64(t[n]) for t in theirs] for n, ours in names.items()}
+        for batch in Loader(folder_, 3, shuffle=True, seed=1, fields="*"):
+            for name, rows in batch.fields.items():
+                for row, i in zip(rows, batch.ids):
+                    here = want[name][i]
+                    same = json.loads(row) == json.loads(here) if name == "json" else row == here if isinstance(row, str) else equal(np.asarray(row), here)
+                    assert same, (name, i)
+
+
 # ---- NPZ ----
 
 
@@ -535,6 +562,7 @@ run(
         shards_of_pictures_and_classes_are_simple,
         masks_and_boxes_follow_their_picture,
         odd_arrays_in_shards_are_what_numpy_reads,
+        webdataset_reads_the_same,
         shards_that_differ_are_named,
         a_shard_that_changed_is_an_error,
         archives_are_what_numpy_reads,
