@@ -179,12 +179,53 @@ def a_shard_that_changed_is_an_error():
         f.seek(at)
         f.write(bytes(20))
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    try:
-        list(Loader(path, 5))
-    except _core.DataError as e:
-        assert "sample 2" in str(e) and "mask.png" in str(e), e
-    else:
-        raise AssertionError("a broken picture was delivered")
+    broken = fails(_core.DataError, "mask.png", list, Loader(path, 5))
+    assert "sample 2" in str(broken) and "shard-000.tar" in str(broken), broken
+    whole = Loader(path, 5, on_error="skip")
+    assert [i for b in whole for i in b.ids] == [0, 1, 3, 4] and whole.skipped == 1
+
+
+def patch(file, old, new):
+    """Other bytes in the file, which looks as if nothing had happened."""
+    stat = os.stat(file)
+    with open(file, "rb") as f:
+        data = f.read()
+    assert len(old) == len(new) and data.count(old) == 1
+    with open(file, "wb") as f:
+        f.write(data.replace(old, new))
+    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
+def values_that_are_not_what_was_promised_are_errors():
+    rows = "".join(f'{{"a":"x{i}","v":[{i},7,8]}}\n' for i in range(9))
+    path = scan(files("promise", {"0.jsonl": rows}))
+    patch(os.path.join(path, "0.jsonl"), b"[5,7,8]", b"[5,78] ")
+    for options in ({}, {"in_memory": True}, {"fields": ["v"]}):
+        bad = str(fails(_core.DataError, "promises i8, 3; it is i8, 2", list, Loader(path, 4, **options)))
+        assert "sample 5" in bad and "0.jsonl" in bad and "field 'v'" in bad, bad
+    samples = [{"a.npy": encoded(rng.random(4), "npy"), "b.npy": encoded(rng.random((2, 1 + i, 1 + i)), "npy")} for i in range(4)]
+    path = scan(shards("promise-tar", samples))
+    shape = str((2, 3, 3)).encode()
+    patch(os.path.join(path, "shard-000.tar"), b"'<f8', 'fortran_order': False, 'shape': " + shape, b"'>i8', 'fortran_order': False, 'shape': " + shape)
+    bad = str(fails(_core.DataError, "promises f8", list, Loader(path, 4)))
+    assert "sample 2" in bad and "field 'b'" in bad, bad
+
+
+def shuffled_shards_are_resumed_exactly_by_any_number_of_ranks():
+    path = os.path.join(folder, "wds")
+    options = dict(shuffle=True, seed=9, fields=["boxes", "cls"], drop_last=True)
+    whole = [int(i) for b in Loader(path, 2, **options) for i in b.ids]
+    assert whole != sorted(whole) and len(set(whole)) == 12  # within shards and over them
+    first = Loader(path, 2, **options)
+    it = iter(first)
+    seen = [int(i) for _ in range(2) for i in next(it).ids]
+    assert seen == whole[:4]
+    ranks = [Loader(path, 2, rank=r, world=2, **options) for r in range(2)]
+    for loader in ranks:
+        loader.load_state_dict(first.state_dict())
+    parts = [[b.ids.tolist() for b in loader] for loader in ranks]
+    rest = [i for pair in zip(*parts) for i in np.array(pair).T.ravel().tolist()]
+    assert rest == whole[4:12], (rest, whole)
 
 
 def nearest(n, to):
@@ -565,6 +606,8 @@ run(
         webdataset_reads_the_same,
         shards_that_differ_are_named,
         a_shard_that_changed_is_an_error,
+        values_that_are_not_what_was_promised_are_errors,
+        shuffled_shards_are_resumed_exactly_by_any_number_of_ranks,
         archives_are_what_numpy_reads,
         whole_arrays_are_fields_of_one_sample,
         features_of_records_are_what_was_put_in,
