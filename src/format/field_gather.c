@@ -201,6 +201,10 @@ int mr_gather_finish(struct mr_gather *g, struct mr_layout *layout, struct mr_er
         field[i] = f->field;
         field[i].name = f->name;
         sorted[i] = layout[g->order[i]];
+        if (f->field.storage == MR_FIELD_TEXT) { /* of any length, even where all of a file happen to be alike */
+            field[i].variable = 0;
+            field[i].dims = (struct mr_dims){.n = 1};
+        }
         if (f->field.storage != MR_FIELD_LABEL)
             continue;
         field[i].variable = MR_FIELD_FIXED;

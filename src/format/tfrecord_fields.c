@@ -255,7 +255,7 @@ static bool is_picture(struct mr_stream_in *in, const struct mr_tf_feature *f)
 }
 
 static int add_feature(struct fields_scan *t, struct mr_stream_in *in, const struct mr_tfr_record *r,
-                       const struct mr_tf_feature *f, unsigned k, struct mr_error *err)
+                       const struct mr_tf_feature *f, unsigned k, bool payload, struct mr_error *err)
 {
     static const enum mr_dtype dtype[] = {MR_U8, MR_U8, MR_F32, MR_I64};
     struct mr_gather_field *x = &t->g.field[k];
@@ -281,7 +281,6 @@ static int add_feature(struct fields_scan *t, struct mr_stream_in *in, const str
     } else if (x->known && x->field.storage == MR_FIELD_JPEG) {
         v.any_shape = true;
     }
-    bool payload = !t->g.samples ? k == t->primary : k == mr_gather_primary(&t->g);
     int rc = 0;
     if (payload && f->kind == MR_TF_BYTES && f->dense)
         rc = mr_tfr_payload_ref(in, r, f->at, f->bytes, &v.ref, err);
@@ -322,7 +321,6 @@ static int take_record(void *user, struct mr_stream_in *in, const struct mr_tfr_
         rc = mr_gather_find(&t->g, f->name, f->name_len, NULL, &k, err);
         if (rc)
             continue;
-        t->primary = f == first ? k : t->primary;
         if (!t->g.samples && f != first && label_rank(f) < best) {
             best = label_rank(f);
             t->label = k;
@@ -332,7 +330,7 @@ static int take_record(void *user, struct mr_stream_in *in, const struct mr_tfr_
             label = f->first;
         if (!t->g.samples && f == first)
             t->primary = k;
-        rc = add_feature(t, in, r, f, k, err);
+        rc = add_feature(t, in, r, f, k, t->g.samples ? k == mr_gather_primary(&t->g) : f == first, err);
     }
     return rc < 0 ? rc : mr_gather_sample(&t->g, t->primary, label, NULL, err);
 }
