@@ -523,6 +523,7 @@ static bool can_compress(const struct mr_conf_dataset *d)
     switch ((enum mr_conf_format)d->format) {
     case MR_CF_TFRECORD:
     case MR_CF_HDF5:
+    case MR_CF_PARQUET:
     case MR_CF_CSV:
     case MR_CF_JSON:
     case MR_CF_JSONL: return d->compression == MR_CC_GZIP;
@@ -537,19 +538,14 @@ int mr_workload_check_supported(const struct mr_workload *w, struct mr_error *er
     bool needs_data = w->workflow.train || w->workflow.generate_data || w->workflow.evaluation;
     if (!needs_data)
         return 0;
-    if (d->format == MR_CF_PARQUET) {
-        mr_error_plain(err, MR_E_UNSUPPORTED, "format parquet is not supported yet");
-        if (*w->file)
-            mr_error_context(err, "in workload '%s', %s", w->name, w->file);
-        return mr_error_hint(err, "choose another format, e.g. 'dataset.format=indexed_binary'"), MR_E_UNSUPPORTED;
-    }
     if (d->compression != MR_CC_NONE && !can_compress(d)) {
         const struct mr_workload_section *s = &mr_workload_sections[mr_workload_section_index("dataset")];
         char name[32];
         mr_option_print(mr_option_find(s->table, "compression"), d, name, sizeof name);
         mr_error_plain(err, MR_E_UNSUPPORTED, "compression '%s' is not available for format '%s'", name,
                        mr_conf_format_name((enum mr_conf_format)d->format));
-        return mr_error_hint(err, "gzip works for tfrecord, hdf5, csv, json and jsonl, zip for npz"), MR_E_UNSUPPORTED;
+        return mr_error_hint(err, "gzip works for tfrecord, hdf5, parquet, csv, json and jsonl, zip for npz"),
+               MR_E_UNSUPPORTED;
     }
     return 0;
 }

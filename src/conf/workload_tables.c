@@ -172,9 +172,10 @@ TABLE(hdf5, "dataset.hdf5", mr_conf_hdf5, "Layout of HDF5 files");
 
 static const struct mr_option parquet_rows[] = {
     OPT(mr_conf_parquet, columns, STRING, "[]",
-        .doc = "Columns: name, dtype, size, read. Kept as written; the format is not supported yet."),
+        .doc = "List of maps: name, dtype, size, read, count; empty: one column of bytes."),
     OPT(mr_conf_parquet, row_group_size, INT, "1024", .min = 1, .max = BIG, .doc = "Rows in a row group."),
-    OPT(mr_conf_parquet, read_mode, STRING, "row_group", .doc = "How rows are read."),
+    OPT(mr_conf_parquet, read_mode, STRING, "row_group", .flags = MR_OPTF_NO_EFFECT,
+        .doc = "Columns are read by pages, decoded."),
     MR_OPTION_END,
 };
 TABLE(parquet, "dataset.parquet", mr_conf_parquet, "Parquet (MLPerf Storage v3.0)");

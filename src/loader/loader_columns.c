@@ -18,8 +18,7 @@
 void mr_loader_choose_columns(struct mr_loader *l)
 {
     bool can = l->n_fields && l->read_ahead && !l->tiered &&
-               !(l->p.flags & (MR_LOADER_IN_MEMORY | MR_LOADER_VERIFY_CONTENT)) && !l->tells_samples &&
-               mr_dataset_reads_rows(l->dataset);
+               !(l->p.flags & (MR_LOADER_IN_MEMORY | MR_LOADER_VERIFY_CONTENT)) && mr_dataset_reads_rows(l->dataset);
     for (unsigned k = 0; k < l->n_fields && can; k++)
         can = l->field[k].fixed && l->field[k].use == MR_USE_VALUE;
     const struct mr_schema *s = mr_manifest_schema(mr_dataset_manifest(l->dataset));
@@ -113,6 +112,20 @@ static int read_field(struct engine_thread *t, struct slot *s, unsigned k, const
     return rc;
 }
 
+/* Samples of a run take the run's times: it is read and decoded in turns, reading first for the clock. */
+static void tell_rows(struct engine_thread *t, const struct slot *s, uint32_t row, uint32_t n, uint64_t begin,
+                      uint64_t read_ns)
+{
+    uint64_t end = mr_now_ns();
+    for (uint32_t i = row; i < row + n; i++) {
+        t->row.fetch_ns = begin;
+        t->row.fetched_ns = t->row.decode_ns = MR_MIN(begin + read_ns, end);
+        t->row.decoded_ns = end;
+        t->row.transform_ns = t->row.transformed_ns = 0;
+        mr_loader_tell_row(t, s, i, (int64_t)t->loader->column_bytes);
+    }
+}
+
 void mr_loader_read_columns(struct engine_thread *t, struct slot *s, uint64_t batch, uint32_t row, uint32_t n)
 {
     struct mr_loader *l = t->loader;
@@ -123,7 +136,8 @@ void mr_loader_read_columns(struct engine_thread *t, struct slot *s, uint64_t ba
     for (uint32_t i = 1; i < n && rows.rising; i++)
         rows.rising = rows.ids[i] == rows.ids[i - 1] + 1;
     int rc = l->has_labels ? read_labels(t, s, row, n, &err) : 0;
-    atomic_store_explicit(&times->reading_since, mr_now_ns(), memory_order_relaxed);
+    uint64_t begin = mr_now_ns(), read_before = times->read_ns;
+    atomic_store_explicit(&times->reading_since, begin, memory_order_relaxed);
     /* Each thread begins with another field, so that they do not all wait for one unit. */
     unsigned first = (unsigned)(t - l->threads) * l->n_fields / l->n_threads;
     for (unsigned i = 0; i < l->n_fields && rc == 0; i++)
@@ -133,6 +147,8 @@ void mr_loader_read_columns(struct engine_thread *t, struct slot *s, uint64_t ba
     atomic_store_explicit(&t->read_ns, times->read_ns, memory_order_relaxed);
     atomic_store_explicit(&t->decode_ns, times->decode_ns, memory_order_relaxed);
     if (rc == 0) {
+        if (l->tells_samples)
+            tell_rows(t, s, row, n, begin, times->read_ns - read_before);
         mr_loader_rows_done(l, s, n);
         return;
     }

@@ -33,6 +33,27 @@ static int generate(const struct mr_check_shape *s, struct mr_store *store, cons
     return rc;
 }
 
+/* A sample that shares a unit with others has been read when the unit has. */
+static int use_unit(struct mr_dataset *ds, uint64_t id, struct mr_check_extent *x, struct mr_error *err)
+{
+    struct mr_read_cost cost;
+    struct mr_manifest_pos pos;
+    struct mr_layout layout;
+    struct mr_extent e[4];
+    unsigned n = 0;
+    int rc = mr_dataset_file_cost(ds, x->file, &cost, err);
+    if (rc < 0 || cost.access != MR_ACCESS_UNIT)
+        return rc < 0 ? rc : 0;
+    rc = mr_manifest_locate(mr_dataset_manifest(ds), id, &pos, err);
+    if (rc < 0)
+        return rc;
+    mr_manifest_file_layout(mr_dataset_manifest(ds), x->file, &layout);
+    rc = mr_dataset_format(ds)->plan(&layout, &pos.ref, 0, e, MR_ARRAY_LEN(e), &n, err);
+    if (rc == 0 && n)
+        *x = (struct mr_check_extent){x->file, e[0].offset, e[0].length};
+    return rc;
+}
+
 static int look_up(struct mr_dataset *ds, struct mr_arena *a, struct mr_check_data *out, struct mr_error *err)
 {
     struct mr_dataset_info info;
@@ -59,6 +80,8 @@ static int look_up(struct mr_dataset *ds, struct mr_arena *a, struct mr_check_da
         if (rc)
             return rc;
         out->sample[i] = (struct mr_check_extent){(uint32_t)place.file, place.offset, place.bytes};
+        if ((rc = use_unit(ds, i, &out->sample[i], err)))
+            return rc;
         out->file_bytes[place.file] = place.file_bytes;
     }
     for (uint32_t f = 0; f < out->n_files; f++)

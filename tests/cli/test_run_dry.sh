@@ -43,7 +43,7 @@ bad 2 "did you mean 'reader.batch_size'?" ++workload.reader.batchsize=1
 bad 2 "did you mean 'reader.batch_size'?" dataset.batch_size=1
 bad 2 "bad value '-3' for 'reader.batch_size': must be between 1 and" reader.batch_size=-3
 bad 2 "there is no workload 'unet3d_h10'" workload=unet3d_h10
-bad 2 "format parquet is not supported yet" workload=flux_b200
+bad 2 "bad value '0' for 'dataset.parquet.row_group_size'" workload=flux_b200 dataset.parquet.row_group_size=0
 bad 5 "cannot read '$tmp/absent.yaml'" "$tmp/absent.yaml"
 bad 2 "is not a regular file" "$tmp/"
 bad 2 "not one full batch" reader.batch_size=1000

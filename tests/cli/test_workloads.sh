@@ -19,7 +19,7 @@ assert d["schema"] == "millrace.workloads/1"
 assert len(d["workloads"]) == len(open(sys.argv[2]).readlines()) - 1
 by = {w["name"]: w for w in d["workloads"]}
 assert by["unet3d_h100"]["dataset_bytes"] == 24628905504 and by["unet3d_h100"]["supported"] is True
-assert by["flux_b200"]["supported"] is False and "parquet" in by["flux_b200"]["why_not"]
+assert by["flux_b200"]["supported"] is True
 PY
 $MILLRACE workloads show unet3d_h100 >"$tmp/show"
 grep -q "steps per epoch (each rank)  24" "$tmp/show" || fail "show: steps"

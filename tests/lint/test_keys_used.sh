@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every key of a workload file is read somewhere, or its row says that it has no effect. Left out: Parquet and object stores,
+# Every key of a workload file is read somewhere, or its row says that it has no effect. Left out: object stores,
 # whose workloads are refused as a whole.
 set -eu
 cd "$(dirname "$0")/../.."
@@ -10,7 +10,7 @@ sources = "\n".join(open(p).read() for p in glob.glob("src/**/*.[ch]", recursive
 rows = re.findall(r"OPT\((\w+), (\w+),(.*?)\),\n", open(table).read(), re.S)
 assert len(rows) > 100, "the table has another form now: adapt this test"
 unused = [f"{s}.{k}" for s, k, rest in rows
-          if "NO_EFFECT" not in rest and s not in ("mr_conf_parquet", "mr_conf_storage_options")
+          if "NO_EFFECT" not in rest and s != "mr_conf_storage_options"
           and not re.search(r"(?:->|\.)%s\b" % k, sources)]
 if unused:
     sys.exit("nobody reads: " + ", ".join(unused))

@@ -8,6 +8,7 @@
 
 #include "base/common.h"
 #include "base/strbuf.h"
+#include "conf/parquet_columns.h"
 #include "conf/workload.h"
 #include "conf/yaml.h"
 
@@ -318,14 +319,44 @@ static void secrets_stay_secret_and_json_has_origins(void **state)
     mr_arena_done(&a);
 }
 
-static void parquet_and_odd_compressions_are_refused_only_when_used(void **state)
+static void columns_of_parquet_sets_are_read(void **state)
+{
+    (void)state;
+    static struct mr_parquet_columns c;
+    struct mr_arena a = {0};
+    struct mr_workload *w;
+    struct mr_strbuf fields = {0};
+    assert_int_equal(parse("dataset:\n  format: parquet\n  parquet:\n    columns:\n"
+                           "      - {name: image, dtype: float32, size: 524328}\n"
+                           "      - name: other\n        dtype: int8\n        count: 3\n        read: False\n",
+                           &a, &w),
+                     0);
+    assert_int_equal(mr_parquet_columns_of(w, &c, &err), 0);
+    assert_int_equal(c.n, 4);
+    assert_true(c.column[0].read && !c.column[3].read);
+    mr_parquet_columns_to_fields(&c, &fields);
+    assert_string_equal(fields.text, "image:float32:524328,other0:int8:-,other1:int8:-,other2:int8:-");
+    mr_strbuf_done(&fields);
+    assert_int_equal(parse("dataset: {format: parquet}\n", &a, &w), 0);
+    assert_int_equal(mr_parquet_columns_of(w, &c, &err), 0);
+    assert_int_equal(c.n, 0);
+    static const char *const wrong[] = {"[{name: a}]",          "[{name: a, dtype: f4, size: 0}]", "{name: a}",
+                                        "[{name: a dtype: f4]", "[{name: a, dtype: f4, kind: x}]", "[a]"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        w->parquet.columns = wrong[i];
+        assert_int_equal(mr_parquet_columns_of(w, &c, &err), MR_E_CONFIG);
+        assert_non_null(strstr(err.message, "dataset.parquet.columns"));
+    }
+    mr_arena_done(&a);
+}
+
+static void odd_compressions_are_refused_only_when_used(void **state)
 {
     (void)state;
     struct mr_arena a = {0};
     struct mr_workload *w;
-    assert_int_equal(parse("dataset: {format: parquet}\n", &a, &w), 0);
-    assert_int_equal(mr_workload_check_supported(w, &err), MR_E_UNSUPPORTED);
-    assert_string_equal(err.message, "format parquet is not supported yet");
+    assert_int_equal(parse("dataset: {format: parquet, compression: gzip}\n", &a, &w), 0);
+    assert_int_equal(mr_workload_check_supported(w, &err), 0);
     assert_int_equal(parse("dataset: {format: csv, compression: bz2}\n", &a, &w), 0);
     assert_int_equal(mr_workload_check_supported(w, &err), MR_E_UNSUPPORTED);
     assert_int_equal(parse("dataset: {format: npz, compression: zip}\n", &a, &w), 0);
@@ -511,7 +542,8 @@ int main(void)
         cmocka_unit_test(impossible_combinations_are_refused),
         cmocka_unit_test(extra_block_is_read),
         cmocka_unit_test(secrets_stay_secret_and_json_has_origins),
-        cmocka_unit_test(parquet_and_odd_compressions_are_refused_only_when_used),
+        cmocka_unit_test(columns_of_parquet_sets_are_read),
+        cmocka_unit_test(odd_compressions_are_refused_only_when_used),
         cmocka_unit_test(plugins_come_before_the_keys_that_name_what_they_bring),
         cmocka_unit_test(every_misspelt_key_of_our_presets_is_caught),
         cmocka_unit_test(every_misspelt_key_of_dlio_and_mlperf_files_is_caught),
