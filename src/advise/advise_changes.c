@@ -30,9 +30,31 @@ static struct mr_change *add(struct mr_advice *a, struct mr_draft *d, struct mr_
     return &f->change[f->changes++];
 }
 
+/* Options that 'run' does not take together: a key, and words of a command line that it refuses beside it. */
+static const struct {
+    const char *key, *beside[3];
+} refused[] = {
+    {"reader.read_type", {"tiers", "policy", "file_access"}},
+    {"reader.tiers", {"read_type=memory", "file_access=collective", "file_access=mpio"}},
+    {"reader.peers", {"read_type=memory", "file_access=collective", "file_access=mpio"}},
+    {"reader.file_access", {"tiers", "policy", "read_type=memory"}},
+};
+
+static bool is_refused(const struct mr_advice *a, const char *key)
+{
+    const char *command = a->f->workload ? a->f->workload : "";
+    for (unsigned i = 0; i < MR_ARRAY_LEN(refused); i++)
+        for (unsigned k = 0; k < MR_ARRAY_LEN(refused[i].beside) && !strcmp(refused[i].key, key); k++)
+            if (strstr(command, refused[i].beside[k]))
+                return true;
+    return !strcmp(key, "reader.read_type") && mr_known(a->f->from[0]); /* tiers of the workload file */
+}
+
 struct mr_change *mr_change_option(struct mr_advice *a, struct mr_draft *d, const char *key, const char *from,
                                    const char *to)
 {
+    if (a->own && is_refused(a, key))
+        return NULL;
     return add(a, d,
                (struct mr_change){.kind = MR_CHANGE_OPTION,
                                   .framework = MR_IDIOM_MILLRACE,

@@ -184,8 +184,8 @@ bool mr_storage_is_limit(const struct mr_advice *a);
 void mr_change_loading(struct mr_advice *a, struct mr_draft *d, double workers, double ahead);
 /* The run once more: of our own with `settings` (words for a shell), of a program as it was. NULL unknown. */
 const char *mr_try_run(struct mr_advice *a, const char *settings);
-/* A data set in memory, unless 'run' would refuse that. */
-bool mr_change_to_memory(struct mr_advice *a, struct mr_draft *d);
+/* A data set in memory. */
+void mr_change_to_memory(struct mr_advice *a, struct mr_draft *d);
 /* Data that have to be written anew, to try them. */
 void mr_change_to_new_data(struct mr_advice *a, struct mr_draft *d);
 /* The text, where the data have that format or theirs is not known: no advice about h5py for pictures. */
@@ -204,7 +204,7 @@ const char *mr_if_format(const struct mr_advice *a, const char *format, const ch
 #define MR_TARGET_MACHINE "machine"
 
 /* Values are texts: "4", "true", "ssd=/tmp/cache:1GiB"; `from` may be NULL. Each returns the change, for its note; NULL
- * without memory. */
+ * without memory, and for an option that 'run' refuses beside those of the command line. */
 struct mr_change *mr_change_option(struct mr_advice *a, struct mr_draft *d, const char *key, const char *from,
                                    const char *to);
 struct mr_change *mr_change_argument(struct mr_advice *a, struct mr_draft *d, const char *target, const char *key,

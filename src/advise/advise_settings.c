@@ -145,15 +145,9 @@ const char *mr_if_format(const struct mr_advice *a, const char *format, const ch
     return !a->f->format || !strcmp(a->f->format, format) ? text : NULL;
 }
 
-/* 'run' refuses reader.read_type=memory beside tiers, a policy, and ranks that read for others. */
-bool mr_change_to_memory(struct mr_advice *a, struct mr_draft *d)
+void mr_change_to_memory(struct mr_advice *a, struct mr_draft *d)
 {
-    const char *command = a->f->workload ? a->f->workload : "";
-    if (a->own && (mr_known(a->f->from[0]) || strstr(command, "tiers") || strstr(command, "policy") ||
-                   strstr(command, "file_access")))
-        return false;
     mr_change_note(mr_change_option(a, d, "reader.read_type", NULL, "memory"), "read once, then from memory");
-    return true;
 }
 
 void mr_change_to_new_data(struct mr_advice *a, struct mr_draft *d)

@@ -191,7 +191,7 @@ bool mr_rule_ca1(struct mr_advice *a, struct mr_draft *d)
                mr_say_bytes(a, f->read_bytes), hot->path ? hot->path : "?", (unsigned long long)hot->reads, hot->ranks);
     d->f.formula = mr_say(a, "waits for reads %s x the file's share %s x what is read again %s", mr_say_s(a, a->read_s),
                           mr_say_share(a, fmin(1, share)), mr_say_share(a, again));
-    (void)mr_change_to_memory(a, d);
+    mr_change_to_memory(a, d);
     mr_change_code(a, d, MR_IDIOM_PYTORCH,
                    mr_if_format(a, "hdf5", "h5py.File(path, 'r', driver='core', backing_store=False)"));
     mr_change_storage(a, d, MR_TARGET_FILES, "cp DATA /dev/shm/ && export DATA=/dev/shm/...");
@@ -226,7 +226,7 @@ bool mr_rule_ca2(struct mr_advice *a, struct mr_draft *d)
         d->f.saves_low_s -= (1 + STAGING_ERROR) * staging;
         d->f.saves_high_s -= (1 - STAGING_ERROR) * staging;
     }
-    (void)mr_change_to_memory(a, d);
+    mr_change_to_memory(a, d);
     mr_change_code(a, d, MR_IDIOM_PYTORCH,
                    "# keep decoded samples in the data set object, or copy the files to /dev/shm first");
     mr_change_argument(a, d, MR_TARGET_DATASET, "cache", NULL, "memory");

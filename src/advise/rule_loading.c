@@ -296,7 +296,7 @@ bool mr_rule_th4(struct mr_advice *a, struct mr_draft *d)
                       grows ? "" : "; more readers do not help");
     d->f.evidence = evidence(a, &p);
     d->f.formula = mr_replay_formula(a, "storage twice as fast");
-    (void)mr_change_to_memory(a, d);
+    mr_change_to_memory(a, d);
     mr_change_note(mr_change_argument(a, d, MR_TARGET_DATASET, "cache", NULL, "memory"),
                    "where the data set fits into memory; cache('/local/cache') onto a local disk");
     return true;

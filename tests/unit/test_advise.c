@@ -344,6 +344,18 @@ static void commands_are_whole_and_refused_by_nobody(void **state)
         assert_true(k ? !f->command && !f->snippet[0] : f->command && strstr(f->command, "read_type=memory"));
         mr_explanation_free(x);
     }
+    const char *beside[] = {"w.yaml", "w.yaml reader.file_access=collective", "w.yaml reader.read_type=memory"};
+    for (int k = 0; k < 3; k++) { /* nor tiers beside ranks that read for others */
+        struct mr_explanation *x = at_its_limit();
+        x->facts.framework = "millrace";
+        x->facts.workload = beside[k];
+        x->facts.dataset_bytes = x->facts.node_epoch_bytes = x->facts.epoch_bytes = 1e9;
+        x->facts.read_bytes = 4e9;
+        x->facts.local_free_bytes = 1e12;
+        advise(x);
+        assert_int_equal(xt_finding(x, "CA3")->command != NULL, k == 0);
+        mr_explanation_free(x);
+    }
     struct mr_explanation *x = starved(1, 2, 0.3, 0.01, MR_STALL_STORAGE, 21);
     x->facts.program_cut = true; /* half a command line is none */
     advise(x);
