@@ -224,6 +224,8 @@ static void put_change(struct mr_strbuf *s, const struct mr_change *before, cons
     case MR_CHANGE_INJECTION:
         if (!strcmp(c->target, MR_TARGET_SAVE))
             put_saver(s);
+        else if (!strcmp(c->key, "loader"))
+            mr_strbuf_printf(s, "%sfrom millrace.torch import DataLoader    # the same arguments", s->len ? "\n" : "");
         else if (!strcmp(c->target, MR_TARGET_DATASET) || !strcmp(c->target, MR_TARGET_EVALUATED))
             put_chain(s, c, opens, closes);
         else

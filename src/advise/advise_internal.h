@@ -256,6 +256,8 @@ int mr_advise_verdict(struct mr_advice *a); /* advise_verdict.c */
       "limit")                                                                                                         \
     X(CPU1, mr_rule_cpu1, MR_POOL_CPU | MR_POOL(WORKER) | MR_POOL(NOT_STARTED),                                        \
       "waits for decoding with all CPUs taken")                                                                        \
+    X(LD1, mr_rule_ld1, MR_POOL_STALL,                                                                                 \
+      "waits for data over 5 %, half of a batch's load or more is decoding, pictures, PyTorch's loader")               \
     X(CPU2, mr_rule_cpu2, MR_POOL(CPU), "a tenth of the waits for data or more: ready to run, and no CPU free")        \
     X(LG1, mr_rule_lg1, MR_POOL_LOGGING,                                                                               \
       "the training thread's own logs, histories and settings take 1 % of the time")                                   \

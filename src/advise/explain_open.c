@@ -54,7 +54,8 @@ int mr_explain_trace(const struct mr_trace *t, const struct mr_explain_how *how,
         mr_explain_run_folder(x, how->folder);
     if (is_part(&how->explain))
         forget_totals(x);
-    rc = mr_advise(x, err);
+    rc = how->measure ? how->measure(x, how->explain.stop, err) : 0;
+    rc = rc ? rc : mr_advise(x, err);
     if (rc)
         mr_explanation_free(x);
     else

@@ -17,6 +17,9 @@ struct mr_explain_how {
      * it, else summary.json in `folder`, which need not be one. */
     const json_t *summary;
     const char *folder; /* NULL: the first path */
+    /* What only this machine can tell, before the rules are applied; NULL: nothing, and a report of one trace is always
+     * the same. */
+    int (*measure)(struct mr_explanation *x, const atomic_bool *stop, struct mr_error *err);
 };
 
 /* Reads traces and puts the clocks of their hosts onto that of the first. 0 threads: all CPUs; `stop` may be NULL. */

@@ -335,8 +335,9 @@ bool mr_rule_cpu1(struct mr_advice *a, struct mr_draft *d)
     bool taken = mr_known(p.cpus) && batch_cpus(a, &p) >= 0.8 * p.cpus;
     d->f.title = mr_say(a, "decode-bound: a batch needs %s of a CPU%s; more storage will not help",
                         mr_say_s(a, p.cpu_s), taken ? mr_say(a, " and all %.3g CPUs of a rank are taken", p.cpus) : "");
-    d->f.fix = "a cheaper decode: smaller pictures on disk, a faster decoder (libjpeg-turbo, nvJPEG, DALI), decoded or "
-               "resized data stored once, fewer transforms, or more CPUs per accelerator";
+    d->f.fix =
+        "a cheaper decode: decoded or resized data stored once, smaller pictures on disk, fewer transforms, a faster "
+        "decoder (LD1 where PyTorch loads pictures), or more CPUs per accelerator";
     mr_change_code(a, d, MR_IDIOM_PYTORCH,
                    "# decode on the accelerator\ntorchvision.io.decode_jpeg(data, device='cuda')");
     mr_change_argument(a, d, MR_TARGET_DATASET, "num_parallel_calls", NULL, "AUTOTUNE");

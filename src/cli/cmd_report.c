@@ -4,6 +4,7 @@
 #include "advise/explain_open.h"
 #include "cli/commands.h"
 #include "cli/dataset_args.h"
+#include "cli/measure_loader.h"
 #include "cli/page_output.h"
 #include "cli/print.h"
 #include "launch/untraced.h"
@@ -27,7 +28,7 @@ struct report_options {
     struct mr_strings trace;
     const char *steps, *path, *time, *explain, *html, *csv;
     int64_t rank, top, threads;
-    bool json, all, tables, anonymous;
+    bool json, all, tables, anonymous, measure;
 };
 
 #define RANGE_MAX 9e9        /* seconds as ns fit 64 bits */
@@ -60,6 +61,10 @@ static const struct mr_option report_options[] = {
      .doc = "Also writes steps.csv, ranks.csv, files.csv, timeline.csv and metrics.txt (OpenMetrics) into this folder.",
      .example = "--csv tables"},
     {FIELD(anonymous), .type = MR_OPT_BOOL, .def = "false", .doc = MR_DOC_ANONYMOUS " Not with --json and tables."},
+    {FIELD(measure), .type = MR_OPT_BOOL, .def = "false",
+     .doc = "Where a program decodes pictures: reads some of them with our own loader for two seconds, on this "
+            "machine, for the "
+            "advice LD1. Without it a report of one trace is always the same."},
     {FIELD(top), .type = MR_OPT_INT, .def = "10", .min = 0, .max = 1e6, .doc = "How many files to list."},
     MR_ROW_THREADS(offsetof(struct report_options, threads), MR_DOC_THREADS),
     MR_ROW_JSON(offsetof(struct report_options, json), MR_DOC_JSON),
@@ -237,6 +242,7 @@ static int explain(struct report *r, const struct mr_summary_options *filters, c
                                 r->t->events < SPANS_EVENTS, /* the screen lists named spans */
                     .stop = stop},
         .folder = r->o->trace.item[0],
+        .measure = r->o->measure ? mr_measure_loader : NULL,
     };
     int rc = mr_explain_trace(r->t, &how, &r->x, err);
     return rc || !r->o->anonymous ? rc : mr_explanation_anonymise(r->x, err);

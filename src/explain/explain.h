@@ -303,11 +303,12 @@ struct mr_explain_facts {
     double stripe_count, stripe_bytes; /* of the files with most bytes; NAN: not Lustre */
     double read_ahead_bytes;           /* of the device */
     double harness_samples_per_s;      /* the same run on storage that takes no time */
-    double mapped_bytes, fault_bytes;  /* of data files: mapped into memory; seen as page faults */
-    double opened_bytes;               /* sizes of data files that were opened and hardly read by calls */
-    double checkpoint_bytes_per_s;     /* while saving, of one rank */
-    double fast_write_bytes_per_s;     /* of a faster tier with room, of one rank; NAN: none known */
-    const char *peer;                  /* HOST:PORT that makers of batches waited for most; NULL: none */
+    double our_sample_s; /* of one thread of our loader, for a picture of this data set, measured here; NAN: not */
+    double mapped_bytes, fault_bytes; /* of data files: mapped into memory; seen as page faults */
+    double opened_bytes;              /* sizes of data files that were opened and hardly read by calls */
+    double checkpoint_bytes_per_s;    /* while saving, of one rank */
+    double fast_write_bytes_per_s;    /* of a faster tier with room, of one rank; NAN: none known */
+    const char *peer;                 /* HOST:PORT that makers of batches waited for most; NULL: none */
     double net_answer_s, net_transfer_s, net_bytes,
         net_requests;      /* of all peers: to the first bytes of an answer, behind
                                                                      them; summed over threads */

@@ -201,6 +201,7 @@ void mr_explain_unknown_facts(struct mr_explain_facts *f)
                              &f->stripe_bytes,
                              &f->read_ahead_bytes,
                              &f->harness_samples_per_s,
+                             &f->our_sample_s,
                              &f->mapped_bytes,
                              &f->fault_bytes,
                              &f->opened_bytes,

@@ -85,6 +85,20 @@ static void assert_near(double got, double want, double tolerance)
         fail_msg("%g, not %g", got, want);
 }
 
+static void xt_file(struct mr_explanation *x, const char *path, uint64_t size, uint64_t bytes, uint64_t reads,
+                    uint32_t ranks)
+{
+    x->file = xt_alloc(x, sizeof(*x->file));
+    x->files = x->all_files = 1;
+    x->file[0] = (struct mr_explain_file){.path = path,
+                                          .size = size,
+                                          .unique_bytes = size,
+                                          .read_bytes = bytes,
+                                          .reads = reads,
+                                          .ranks = ranks,
+                                          .calls = reads};
+}
+
 /* 100 steps of 0.1 s; each batch takes `read` + `cpu` on one worker. */
 static struct mr_explanation *starved(unsigned workers, double ahead, double read, double cpu,
                                       enum mr_stall_cause cause, double stall_s)
@@ -420,6 +434,35 @@ static void slow_decode_without_a_free_cpu_asks_for_a_cheaper_one(void **state)
     mr_explanation_free(x);
 }
 
+/* Pictures that PyTorch's workers decode: our loader, by its published rate as a trial, by a measured one as a number. */
+static void decoding_of_pictures_asks_for_our_loader(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        struct mr_explanation *x = starved(4, 8, 0.01, 1.0, MR_STALL_DECODE, 15);
+        x->facts.worker_cpu = 0.98;
+        x->facts.batch = 32;
+        xt_file(x, k < 2 ? "/data/a.JPG" : "/data/a.csv", 1000000, 1000000, 1, 1);
+        x->facts.our_sample_s = k ? 0.3 / 32 : (double)NAN; /* of a batch 0.3 s of a CPU: less than 4 x 0.1 s */
+        advise(x);
+        const struct mr_finding *f = xt_finding(x, "LD1");
+        assert_int_equal(f != NULL, k < 2);
+        if (f) {
+            assert_int_equal(mr_finding_is_bound(f), k == 0);
+            assert_change(f, "loader", MR_CHANGE_INJECTION, "torch.utils.data.DataLoader",
+                          "torch.utils.data.DataLoader", "millrace.torch.DataLoader");
+            assert_string_equal(f->snippet[MR_IDIOM_PYTORCH],
+                                "from millrace.torch import DataLoader    # the same arguments");
+        }
+        if (k == 1) { /* all of the wait but the first batch */
+            assert_first(x, "LD1");
+            assert_near(f->saves_s, 14.9, 0.02);
+            assert_non_null(strstr(f->title, "427 pictures/s with 4 threads"));
+        }
+        mr_explanation_free(x);
+    }
+}
+
 /* Workers that sleep take no CPU: more of them than CPUs help. */
 static void sleeping_workers_are_not_cpu_bound(void **state)
 {
@@ -642,20 +685,6 @@ static void every_rule_can_be_explained(void **state)
 }
 
 /* ---- rules that need more than the pipeline ---- */
-
-static void xt_file(struct mr_explanation *x, const char *path, uint64_t size, uint64_t bytes, uint64_t reads,
-                    uint32_t ranks)
-{
-    x->file = xt_alloc(x, sizeof(*x->file));
-    x->files = x->all_files = 1;
-    x->file[0] = (struct mr_explain_file){.path = path,
-                                          .size = size,
-                                          .unique_bytes = size,
-                                          .read_bytes = bytes,
-                                          .reads = reads,
-                                          .ranks = ranks,
-                                          .calls = reads};
-}
 
 /* Two epochs, reads of which the second could come from memory. */
 static void data_that_fit_into_memory_are_cached(void **state)
@@ -922,6 +951,7 @@ int main(void)
         cmocka_unit_test(waits_for_neither_storage_nor_cpu_are_a_trial),
         cmocka_unit_test(slow_decode_with_free_cpus_asks_for_workers),
         cmocka_unit_test(slow_decode_without_a_free_cpu_asks_for_a_cheaper_one),
+        cmocka_unit_test(decoding_of_pictures_asks_for_our_loader),
         cmocka_unit_test(sleeping_workers_are_not_cpu_bound),
         cmocka_unit_test(idle_readers_ask_for_look_ahead),
         cmocka_unit_test(loading_in_the_loop_asks_for_workers_ahead),
