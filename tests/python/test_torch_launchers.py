@@ -151,6 +151,7 @@ def accelerate_program():
 
 
 def trainer_program():
+    import transformers.trainer
     from transformers import Trainer, TrainingArguments
 
     seen = []
@@ -170,14 +171,17 @@ def trainer_program():
 
     class Ours(Trainer):
         def get_train_dataloader(self):
+            if os.environ["WAY"] == "patched":
+                return super().get_train_dataloader()
             loader = DataLoader(Rows(), 10, shuffle=True)
             return self.accelerator.prepare(loader) if os.environ["WAY"] == "prepared" else loader
 
-    out = tempfile.mkdtemp()
-    args = TrainingArguments(out, num_train_epochs=1, use_cpu=True, report_to=[], save_strategy="no", disable_tqdm=True, learning_rate=1e-9)
-    Ours(Model(), args).train()
+    transformers.trainer.DataLoader = DataLoader  # what WAY "patched" gets
+    out, stops = os.environ["PLACE"], os.environ.get("STOPS")  # behind 4 batches of the second epoch
+    args = TrainingArguments(out, num_train_epochs=2 if stops else 1, max_steps=25 if stops == "first" else -1, use_cpu=True, report_to=[], disable_tqdm=True,
+                             per_device_train_batch_size=10, learning_rate=1e-9, save_steps=25, save_strategy="steps" if stops else "no")  # fmt: skip
+    Ours(Model(), args, train_dataset=Rows()).train(resume_from_checkpoint=True if stops == "second" else None)
     tell(rank=int(os.environ["RANK"]), seen=seen)
-    shutil.rmtree(out)
 
 
 PROGRAMS = {"mpirun": mpirun_rank, "torchrun": torchrun_rank, "lightning": lambda: lightning_program(True), "lightning-off": lambda: lightning_program(False),
@@ -190,7 +194,8 @@ PROGRAMS = {"mpirun": mpirun_rank, "torchrun": torchrun_rank, "lightning": lambd
 def start(*command, **more):
     """The lines of two ranks, by rank."""
     told = tempfile.mkdtemp(dir=folder)
-    env = dict(os.environ, LAUNCHED="1", MR_BINARY_DIR=BINARY, TOLD=told, PLACE=os.path.join(told, "place"), OMP_NUM_THREADS="1", **more)
+    env = dict(os.environ, LAUNCHED="1", MR_BINARY_DIR=BINARY, TOLD=told, PLACE=os.path.join(told, "place"), OMP_NUM_THREADS="1")
+    env.update(more)
     done = subprocess.run([sys.executable, *command] if command[0].startswith("-") else command, env=env, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return lines(told)
@@ -287,9 +292,20 @@ def processes_of_accelerate():
 
 
 def processes_of_the_trainer():
-    for way in ("prepared", "as it is"):
+    for way in ("patched", "as it is"):
         (one,), (two,) = start(*torchrun(os.path.abspath(__file__), "trainer"), WAY=way)
         once(one["seen"], two["seen"])
+
+
+def processes_of_a_stopped_trainer():
+    """It goes on in the middle of the second epoch."""
+    for way in ("patched", "prepared", "as it is"):
+        place, read = tempfile.mkdtemp(dir=folder), []
+        for stops in ("first", "second"):
+            parts = start(*torchrun(os.path.abspath(__file__), "trainer"), WAY=way, STOPS=stops, PLACE=place)
+            read.append([part["seen"] for (part,) in parts])
+        epoch = -(-(-(-N // 2)) // 10) * 10 - 8  # samples of a rank: 21 batches, the last one with 2
+        once(*(first[epoch:] + second for first, second in zip(*read)))
 
 
 if __name__ == "__main__":
@@ -302,7 +318,7 @@ if __name__ == "__main__":
     tests = [processes_of_spawn, processes_of_mpirun]
     if os.environ.get("MR_TEST_FULL"):
         tests.append(processes_of_torchrun)
-        for package, test in (("lightning", processes_of_lightning), ("accelerate", processes_of_accelerate), ("transformers", processes_of_the_trainer)):
+        for package, test in (("lightning", processes_of_lightning), ("accelerate", processes_of_accelerate), ("transformers", processes_of_the_trainer), ("transformers", processes_of_a_stopped_trainer)):
             try:
                 __import__(package)
                 tests.append(test)
