@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import DataLoader as TorchLoader
 
-from . import _joined
+from . import _joined, _protocol
 from ._joined import Memory
 from ._served import Group, Served, Start, Task
 
@@ -63,8 +63,8 @@ class Standing(NamedTuple):
     each: list[dict[str, Any]]  # "state": the data set's, or None; "ended": its stream; "since": batches behind that
 
     def between(self) -> "Standing | None":
-        """Behind the end of an epoch, where another one begins: an iterator is over, its data set goes on."""
-        each = [one["state"] and {k: v for k, v in one["state"].items() if k == "dataset"} for one in self.each]
+        """Behind the end of an epoch, where another one begins."""
+        each = [one["state"] and _protocol.between(one["state"]) for one in self.each]
         return Standing(0, [dict(state=state or None, ended=False, since=0) for state in each]) if any(each) else None
 
 
@@ -188,10 +188,10 @@ class Run:
         batches, first = self._source
         return self._list_tasks(batches, first) if isinstance(batches, list) else self._late_tasks(batches, first)
 
-    def _task(self, worker: int, wanted: list[Any], begins: bool, drop: int) -> list[Task]:
+    def _task(self, worker: int, wanted: list[Any], begins: bool, drop: int, ends: bool = False) -> list[Task]:
         place = self._free.pop() if len(wanted) > 1 and self._free else -1
         self._asked[worker].append(len(wanted))
-        return [Task(wanted, drop, place, begins)]
+        return [Task(wanted, drop, place, begins, ends)]
 
     def _stream_tasks(self) -> Iterator[list[Task]]:
         begins = True
@@ -209,7 +209,7 @@ class Run:
             for worker in range(n):
                 first = position + (worker - position) % n
                 drop = self._drop[worker] if begins else 0
-                yield self._task(worker, batches[first - drop * n : stop : n], begins, drop)
+                yield self._task(worker, batches[first - drop * n : stop : n], begins, drop, stop == total)
             position, begins = stop, False
 
     def _late_tasks(self, batches: Iterator[Any], position: int) -> Iterator[list[Task]]:
@@ -245,10 +245,10 @@ class Run:
         """Its last batch was taken."""
         if group.place >= 0:
             self._free.append(group.place)
+        if group.after is not None:
+            self._states[group.worker], self._since[group.worker] = group.after, 0
         if group.ended:
             self._ended[group.worker] = True
-            if group.after is not None:
-                self._states[group.worker], self._since[group.worker] = group.after, 0
 
     def take(self, groups: Iterator[Group]) -> Any:
         """The next batch. StopIteration: there is none."""

@@ -10,22 +10,35 @@ def has_state(thing: Any) -> bool:
 
 
 def state_of(dataset: Any, iterator: Any) -> dict[str, Any]:
-    """Of a data set or sampler, and of its iterator where it is another object; what has no state is left out."""
+    """Of a data set or sampler, and of its iterator where it is another object; what has no state is left out.
+    `own_iterator`: it is its own iterator, so that its state is that of an iteration."""
     out: dict[str, Any] = {}
     if iterator is not None and iterator is not dataset and has_state(iterator):
         out["iterator"] = iterator.state_dict()
     if has_state(dataset):
+        if iterator is dataset:
+            out["own_iterator"] = True
         out["dataset"] = dataset.state_dict()
     return out
 
 
+def between(state: dict[str, Any]) -> dict[str, Any]:
+    """Of a state behind the end of an epoch: an iterator is over, its data set goes on with the next epoch."""
+    out = {name: value for name, value in state.items() if name in ("dataset", "own_iterator")}
+    return {**out, "over": True} if "own_iterator" in out else out
+
+
 def begin(dataset: Any, state: "dict[str, Any] | None") -> Iterator[Any]:
-    """iter(dataset) where `state` was saved: first the data set's state, then the iterator's."""
-    if state is not None and "dataset" in state:
+    """iter(dataset) where `state` was saved. One that is its own iterator has something to load into when it has begun,
+    and begins once more where its epoch was over."""
+    state = state or {}
+    if "own_iterator" in state:
+        iterator: Any = iter(dataset)
         dataset.load_state_dict(state["dataset"])
-    iterator: Any = iter(dataset)
-    if iterator is dataset and state is not None and "dataset" in state:
-        dataset.load_state_dict(state["dataset"])  # __iter__ may have begun anew
-    if state is not None and "iterator" in state:
+        return iter(dataset) if "over" in state else iterator
+    if "dataset" in state:
+        dataset.load_state_dict(state["dataset"])
+    iterator = iter(dataset)
+    if "iterator" in state:
         iterator.load_state_dict(state["iterator"])
     return iterator

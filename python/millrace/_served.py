@@ -38,6 +38,7 @@ class Task(NamedTuple):
     drop: int  # so many of the first were delivered before: they are made again and not handed over
     place: int  # the part of the shared memory that is this task's; -1: none
     begins: bool  # the worker's first one of an epoch
+    ends: bool = False  # and its last one, where that is known
 
 
 class Failure(NamedTuple):
@@ -54,7 +55,7 @@ class Group:
         self.batches: list[Any] = []  # as torch hands them over, or a Joined with the next ones, a Packed or a Failure
         self.states: list[bytes | None] = []  # behind each batch, pickled; None: not taken
         self.before: bytes | None = None  # before the first batch of an epoch
-        self.after: bytes | None = None  # behind the end of a stream
+        self.after: bytes | None = None  # behind the end of a stream, or of the worker's part of an epoch
         self.ended = False
         self.seconds, self.bytes = 0.0, 0  # for all of them
 
@@ -174,6 +175,8 @@ class Served(Dataset):
             return group
         space = Space(self.memory, task.place) if len(task.wanted) > 1 else None
         self._make(task, group, where, space)
+        if task.ends and self._keeps and self._every > 1:
+            group.after = self._state()
         group.ended = self._ended
         group.bytes = space.wanted if space is not None else 0
         group.seconds = perf_counter() - begun

@@ -105,7 +105,10 @@ class Streamed(Plain):
             return self._workers.standing(inside) if self._workers is not None else None
         if inside:
             return self._here.standing() if self._here is not None else None
-        return Standing(0, [dict(state=state_of(self._dataset, None), ended=False, since=0)]).between()
+        if self._here is None and hasattr(self._dataset, "__next__"):
+            return None  # it is its own iterator, and has not begun
+        iterator = self._here.iterator if self._here is not None else None
+        return Standing(0, [dict(state=state_of(self._dataset, iterator), ended=False, since=0)]).between()
 
     def state(self, position: Position, ranks: Ranks, seed: int) -> State:
         """What a program saves."""
@@ -215,6 +218,11 @@ class _Here:
         for _ in range(one["since"]):
             next(self)
         return self
+
+    @property
+    def iterator(self) -> Any:
+        """The stream's own, where it has begun."""
+        return self._source.iterator
 
     def __iter__(self) -> "_Here":
         return self

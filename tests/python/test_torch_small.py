@@ -4,6 +4,7 @@ How many batches travel together is fixed here, so that no clock decides what is
 import collections
 import gc
 import os
+import pickle
 import random
 import signal
 import subprocess
@@ -345,6 +346,82 @@ def programs_end_in_silence():
     assert not said and raises(OSError, "", os.fstat, fd), said
 
 
+class Walker(torch.utils.data.IterableDataset):
+    """A stream that is its own iterator, and has a place to load into only when it has begun."""
+
+    epoch = -1
+
+    def __iter__(self):
+        info = torch.utils.data.get_worker_info()
+        k, of = (info.id, info.num_workers) if info else (0, 1)
+        self.epoch += 1
+        self.at = {"next": 24 * k // of, "end": 24 * (k + 1) // of}
+        return self
+
+    def __next__(self):
+        if self.at["next"] == self.at["end"]:
+            raise StopIteration
+        self.at["next"] += 1
+        return self.at["next"] + 100 * self.epoch
+
+    def state_dict(self):
+        return {**self.at, "epoch": self.epoch}
+
+    def load_state_dict(self, state):
+        self.epoch = state["epoch"]
+        for name in self.at:
+            self.at[name] = state[name]
+
+
+def streams_that_are_their_own_iterators_go_on():
+    """In the middle of an epoch, and behind its end, where the next one is whole."""
+    for more in ({}, {"num_workers": 2}, {"num_workers": 2, "persistent_workers": True}):
+        for at in (None, 0, 3, 6, 7):
+            made = DataLoader(Walker(), 4, **more)
+            it = iter(made) if at is not None else None
+            for _ in range(at or 0):
+                next(it, None)
+            state = pickle.loads(pickle.dumps(made.state_dict()))
+            rest = [b.tolist() for b in (made if it is None else it)]
+            second = [b.tolist() for b in made]
+            again = DataLoader(Walker(), 4, **more)
+            again.load_state_dict(state)
+            got = [[b.tolist() for b in again] for _ in range(2)]
+            assert got == [rest, second] if at != 7 else got[0] == second, (more, at, got, rest, second)
+            assert sum(map(len, second)) == 24 and len(rest) == 6 - min(at or 0, 6), (more, at, rest)
+
+
+class Dice(torch.utils.data.Dataset):
+    """Its state is the random numbers of its process."""
+
+    def __len__(self):
+        return 22
+
+    def __getitem__(self, i):
+        return torch.randint(1000, (1,)).item()
+
+    def state_dict(self):
+        return {"generator": torch.get_rng_state()}
+
+    def load_state_dict(self, state):
+        torch.set_rng_state(state["generator"])
+
+
+def persistent_workers_go_on_behind_an_epoch():
+    """However many batches lie between two states that they send along."""
+    for every in (1, 10):
+        def make(every=every):
+            return DataLoader(Dice(), 3, num_workers=2, persistent_workers=True, snapshot_every_n_steps=every)
+
+        made = make()
+        list(made)
+        state = made.state_dict()
+        rest = [b.tolist() for b in made]
+        again = make()
+        again.load_state_dict(state)
+        assert [b.tolist() for b in again] == rest, every
+
+
 class Named(collections.OrderedDict):
     """Of a library."""
 
@@ -414,5 +491,6 @@ def states_continue_anywhere():
 run([
     batches_are_torchs, streams_are_torchs, memory_is_each_batchs_own, collate_functions_are_the_programs, errors_are_in_their_places,
     workers_are_shown_the_programs_data_set, a_killed_worker_is_an_error, shared_memory_is_given_back, processes_that_are_spawned_share_it_too,
+    streams_that_are_their_own_iterators_go_on, persistent_workers_go_on_behind_an_epoch,
     programs_end_in_silence, batches_are_the_collate_functions_own, groups_can_be_pinned, large_batches_travel_one_by_one, states_continue_anywhere,
 ])  # fmt: skip
