@@ -236,6 +236,10 @@ class Called(Mode):
             super().check_data(data)
         _processes.check_workers(data, self._options.num_workers)
 
+    def restart(self) -> None:
+        if self._keeps_state:
+            self._workers = None
+
     def stats(self) -> dict[str, Any]:
         together = {"batches_per_message": self._workers.pace.size} if self._workers is not None else {}
         return {**super().stats(), **together}

@@ -77,6 +77,9 @@ class Mode:
                 "this state cannot be continued: its data set has a state of its own, the one here has not"
             )
 
+    def restart(self) -> None:
+        """A state was loaded: what worker processes of an earlier epoch have made of their data set has no effect."""
+
     def delivered(self, batches: Iterator[Any], count: int) -> None:
         """So many batches of this epoch are the program's."""
         if self._options.skips and not self._has_warned and self.skipped:

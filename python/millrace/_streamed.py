@@ -158,6 +158,7 @@ class Streamed(Plain):
             if generator is not None and not order["generator"]["global"]:
                 generator.set_state(_recipe.unpack(order["generator"]))
             self._draws_seed = True  # its workers are new
+        self._workers = self._here = None
         position.put(state)
 
 

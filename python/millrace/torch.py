@@ -539,6 +539,7 @@ class DataLoader(TorchLoader[T]):
         self._position.load(state, order, self._options.batch_size, len(self.dataset), seed)
         self.seed = state["seed"]
         self._mode.reseed(self.seed)
+        self._mode.restart()
 
     def _ranks(self) -> "_ranks.Ranks":
         """Of a program whose data set or sampler divides the data by itself."""

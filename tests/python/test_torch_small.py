@@ -376,7 +376,7 @@ class Walker(torch.utils.data.IterableDataset):
 def streams_that_are_their_own_iterators_go_on():
     """In the middle of an epoch, and behind its end, where the next one is whole."""
     for more in ({}, {"num_workers": 2}, {"num_workers": 2, "persistent_workers": True}):
-        for at in (None, 0, 3, 6, 7):
+        for at in (None, 0, 3, 6, 7) if not more else (3, 7):
             made = DataLoader(Walker(), 4, **more)
             it = iter(made) if at is not None else None
             for _ in range(at or 0):
@@ -420,6 +420,18 @@ def persistent_workers_go_on_behind_an_epoch():
         again = make()
         again.load_state_dict(state)
         assert [b.tolist() for b in again] == rest, every
+
+
+def loading_forgets_what_workers_did():
+    """A state that is loaded into a loader whose workers are further on, here that of the beginning."""
+    for more in ({"persistent_workers": True}, {}):
+        made = DataLoader(Dice(), 3, num_workers=2, generator=torch.Generator().manual_seed(1), **more)
+        start = made.state_dict()
+        rest = [b.tolist() for b in made]
+        next(iter(made))
+        made.load_state_dict(start)
+        assert made.state_dict() == start
+        assert [b.tolist() for b in made] == rest, more
 
 
 class Named(collections.OrderedDict):
@@ -492,5 +504,5 @@ run([
     batches_are_torchs, streams_are_torchs, memory_is_each_batchs_own, collate_functions_are_the_programs, errors_are_in_their_places,
     workers_are_shown_the_programs_data_set, a_killed_worker_is_an_error, shared_memory_is_given_back, processes_that_are_spawned_share_it_too,
     streams_that_are_their_own_iterators_go_on, persistent_workers_go_on_behind_an_epoch,
-    programs_end_in_silence, batches_are_the_collate_functions_own, groups_can_be_pinned, large_batches_travel_one_by_one, states_continue_anywhere,
+    loading_forgets_what_workers_did,    programs_end_in_silence, batches_are_the_collate_functions_own, groups_can_be_pinned, large_batches_travel_one_by_one, states_continue_anywhere,
 ])  # fmt: skip
