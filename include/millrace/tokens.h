@@ -47,11 +47,13 @@ struct mr_tokens_params {
     const char *dtype;  /* of plain numbers; NULL: uint16. With a header it must be the header's, or NULL */
     const char *column; /* MDS, JSON lines: who has the tokens; NULL: "tokens", "input_ids", or the only one */
     enum mr_tokens_cut cut;
-    uint64_t length;   /* FIXED, PACKED */
-    uint64_t step;     /* FIXED: 0: length */
-    uint32_t extra;    /* FIXED: tokens behind `length` that belong to the sample as well: 1 for targets */
-    uint32_t window;   /* PACKED: 0: MR_TOKENS_WINDOW */
-    bool drop_tails;   /* PACKED */
+    uint64_t length; /* FIXED, PACKED */
+    uint64_t step;   /* FIXED: 0: length */
+    uint32_t extra;  /* FIXED: tokens behind `length` that belong to the sample as well: 1 for targets */
+    uint32_t window; /* PACKED: 0: MR_TOKENS_WINDOW */
+    bool drop_tails; /* PACKED */
+    bool has_eos;    /* files without documents: a document ends behind each token `eos`; else the file is one */
+    int64_t eos;
     const char *store; /* NULL: what the paths need */
 };
 

@@ -71,16 +71,16 @@ static const char **paths_of(PyObject *list, PyObject **hold, uint32_t *n)
 
 static PyObject *tokens_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"paths",      "cut",    "length", "step",   "extra", "window",
-                            "drop_tails", "format", "dtype",  "column", "store", NULL};
+    static char *names[] = {"paths",  "cut",   "length", "step",  "extra", "window", "drop_tails",
+                            "format", "dtype", "column", "store", "eos",   NULL};
     struct mr_tokens_params p = {0};
-    PyObject *list, *hold = NULL;
+    PyObject *list, *hold = NULL, *eos = Py_None;
     unsigned long long length = 0, step = 0;
     unsigned extra = 0, window = 0;
     int drop = 0, cut, rc;
     struct mr_error err;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!iKKIIpzzzz:Tokens", names, &PyList_Type, &list, &cut, &length,
-                                     &step, &extra, &window, &drop, &p.format, &p.dtype, &p.column, &p.store))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!iKKIIpzzzzO:Tokens", names, &PyList_Type, &list, &cut, &length,
+                                     &step, &extra, &window, &drop, &p.format, &p.dtype, &p.column, &p.store, &eos))
         return NULL;
     p.cut = (enum mr_tokens_cut)cut;
     p.length = length;
@@ -88,6 +88,10 @@ static PyObject *tokens_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     p.extra = extra;
     p.window = window;
     p.drop_tails = drop;
+    p.has_eos = eos != Py_None;
+    p.eos = p.has_eos ? PyLong_AsLongLong(eos) : 0;
+    if (PyErr_Occurred())
+        return NULL;
     const char **paths = paths_of(list, &hold, &p.n_paths);
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     struct tokens *self = paths ? (struct tokens *)alloc(type, 0) : NULL;

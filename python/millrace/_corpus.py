@@ -39,6 +39,7 @@ class Corpus:
         window: int = 1024,
         drop_tails: bool = False,
         pad: int = 0,
+        eos: int | None = None,
         format: str | None = None,
         column: str | None = None,
         store: str | None = None,
@@ -69,6 +70,7 @@ class Corpus:
             dtype=dtype,
             column=column,
             store=store,
+            eos=eos,
         )
         self._pid = os.getpid()
         self._core = _core.Tokens(**self._arguments)  # type: ignore[arg-type]

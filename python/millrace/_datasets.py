@@ -91,7 +91,7 @@ class Tokens(Dataset):
     samples  "fixed": `length` tokens cut from the stream, as (tokens, targets), or the tokens alone; "documents": whole
              ones, {"tokens"}; "packed": `length` tokens filled with documents, {"tokens", "targets", "segment_ids",
              "position_ids"}, in batches also "cu_seqlens" and "max_seqlen"
-    window, drop_tails, pad, format, column   see millrace.tokens
+    window, drop_tails, pad, eos, format, column   see millrace.tokens
 
     Tokens are int64. millrace.torch.DataLoader reads fixed samples of one file natively; every other loader can read
     them, too.

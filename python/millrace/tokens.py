@@ -15,6 +15,7 @@ targets  with the tokens one later
 dtype    of plain numbers ("uint16"), and of MDS columns of bytes; with a header it must be the header's
 window   packed: documents that are packed together; drop_tails leaves out the rests of documents longer than `length`;
          pad: the token of padding
+eos      of files without documents (plain, .npy, llm.c): documents end behind this token; else each file is one
 column   MDS and JSON lines: who has the tokens, if not "tokens" or "input_ids"
 
 Packed batches have segment_ids, position_ids, cu_seqlens and max_seqlen for attention kernels that keep documents

@@ -225,6 +225,10 @@ int mr_token_file_open(struct token_file *f, struct mr_store *store, const char 
     }
     if (!f->ops)
         rc = find_format(store, path, &f->ops, err);
+    if (rc >= 0 && p->has_eos && f->ops->open != mr_token_flat.open && f->ops->open != mr_token_npy.open &&
+        f->ops->open != mr_token_llmc.open)
+        rc = mr_error_plain(err, MR_E_USAGE, "'%s' has documents of its own: an end-of-text token does not go with it",
+                            path);
     return rc < 0 ? rc : f->ops->open(f, path, p, err);
 }
 

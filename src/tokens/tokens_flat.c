@@ -1,7 +1,10 @@
 /* Files that are one stream of numbers behind at most a header: plain .bin (nanoGPT, litgpt), one-dimensional .npy, and
- * llm.c's .bin, whose header is 256 int32: magic, version 1, number of tokens. One document. */
+ * llm.c's .bin, whose header is 256 int32: magic, version 1, number of tokens. One document, or, where the end-of-text
+ * token is named, as many as end with it: the file is read once for that, and 8 bytes per document are kept. */
+#include "base/vec.h"
 #include "tokens/tokens_parts.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,13 +12,54 @@
 #define LLMC_GPT2 20240520u   /* uint16 */
 #define LLMC_LLAMA3 20240801u /* uint32 */
 
+#define CHUNK ((size_t)1 << 17) /* tokens */
+
+struct flat {
+    MR_VEC(uint64_t) end; /* of each document, in tokens */
+};
+
 static void flat_close(struct token_file *f)
 {
-    (void)f;
+    struct flat *x = f->own;
+    if (x)
+        free(x->end.item);
+    free(x);
+}
+
+static int add_end(struct token_file *f, struct flat *x, uint64_t end, struct mr_error *err)
+{
+    uint64_t *to = MR_VEC_ADD(&x->end);
+    if (!to)
+        return mr_error_set(err, -ENOMEM, "cannot hold the documents of '%s'", f->data.path);
+    *to = end;
+    return 0;
+}
+
+/* Documents end behind each `eos`; the last one perhaps without. */
+static int find_documents(struct token_file *f, int64_t eos, struct mr_error *err)
+{
+    struct flat *x = f->own = calloc(1, sizeof(*x));
+    int64_t *tokens = malloc(CHUNK * sizeof(*tokens));
+    const struct token_run whole = {.offset = f->stream_offset, .tokens = f->tokens};
+    int rc = x && tokens ? 0 : mr_error_set(err, -ENOMEM, "cannot look through '%s'", f->data.path);
+    for (uint64_t at = 0; rc >= 0 && at < f->tokens; at += CHUNK) {
+        size_t n = (size_t)MR_MIN((uint64_t)CHUNK, f->tokens - at);
+        rc = mr_token_read_numbers(f, &whole, at, n, tokens, NULL, err);
+        for (size_t i = 0; rc >= 0 && i < n; i++)
+            if (tokens[i] == eos)
+                rc = add_end(f, x, at + i + 1, err);
+    }
+    if (rc >= 0 && f->tokens && (!x->end.n || x->end.item[x->end.n - 1] != f->tokens))
+        rc = add_end(f, x, f->tokens, err);
+    if (rc >= 0)
+        f->documents = x->end.n;
+    free(tokens);
+    return rc;
 }
 
 /* The rest of the file behind `skip` bytes are its tokens, of which the header `claims` so many. */
-static int finish(struct token_file *f, uint64_t skip, const uint64_t *claims, struct mr_error *err)
+static int finish(struct token_file *f, uint64_t skip, const uint64_t *claims, const struct mr_tokens_params *p,
+                  struct mr_error *err)
 {
     unsigned item = mr_dtype_bytes(f->dtype);
     uint64_t have = f->data.bytes - MR_MIN(skip, f->data.bytes);
@@ -29,7 +73,7 @@ static int finish(struct token_file *f, uint64_t skip, const uint64_t *claims, s
     f->tokens = have / item;
     f->is_stream = true;
     f->stream_offset = skip;
-    return 0;
+    return p->has_eos && p->cut != MR_TOKENS_FIXED ? find_documents(f, p->eos, err) : 0;
 }
 
 static int flat_open(struct token_file *f, const char *path, const struct mr_tokens_params *p, struct mr_error *err)
@@ -42,7 +86,7 @@ static int flat_open(struct token_file *f, const char *path, const struct mr_tok
         rc = mr_token_object_read(&f->data, f->store, head, sizeof head, 0, err);
     if (rc >= 0 && memcmp(head, "PK\3\4", 4) == 0)
         rc = mr_error_plain(err, MR_E_FORMAT, "'%s' is a ZIP archive (.npz, .pt), not a file of token numbers", path);
-    return rc < 0 ? rc : finish(f, 0, NULL, err);
+    return rc < 0 ? rc : finish(f, 0, NULL, p, err);
 }
 
 bool mr_token_flat_is_llmc(const uint8_t *head, size_t len)
@@ -69,7 +113,7 @@ static int llmc_open(struct token_file *f, const char *path, const struct mr_tok
     enum mr_dtype known = mr_load_le32(head) == LLMC_GPT2 ? MR_U16 : MR_U32;
     uint64_t claims = mr_load_le32(head + 8);
     rc = mr_token_dtype(path, p->dtype, &known, &f->dtype, err);
-    return rc < 0 ? rc : finish(f, LLMC_HEADER, &claims, err);
+    return rc < 0 ? rc : finish(f, LLMC_HEADER, &claims, p, err);
 }
 
 bool mr_token_flat_is_npy(const uint8_t *head, size_t len)
@@ -108,7 +152,7 @@ static int npy_header(struct token_file *f, const char *header, uint64_t skip, c
                               "'%s' is a .npy file of %s %s; tokens have one dimension and are little-endian",
                               f->data.path, text, swap ? "in big-endian order" : "with several dimensions");
     rc = mr_token_dtype(f->data.path, p->dtype, &known, &f->dtype, err);
-    return rc < 0 ? rc : finish(f, skip, &n, err);
+    return rc < 0 ? rc : finish(f, skip, &n, p, err);
 }
 
 static int npy_open(struct token_file *f, const char *path, const struct mr_tokens_params *p, struct mr_error *err)
@@ -132,9 +176,13 @@ static int npy_open(struct token_file *f, const char *path, const struct mr_toke
 static int flat_runs(struct token_file *f, uint64_t first, size_t n, struct token_run *runs, struct token_scratch *s,
                      struct mr_error *err)
 {
-    (void)first, (void)s, (void)err;
-    if (n)
-        runs[0] = (struct token_run){.offset = f->stream_offset, .tokens = f->tokens};
+    const struct flat *x = f->own;
+    uint64_t item = mr_dtype_bytes(f->dtype);
+    (void)s, (void)err;
+    for (size_t i = 0; i < n; i++) {
+        uint64_t d = first + i, begin = x && d ? x->end.item[d - 1] : 0, end = x ? x->end.item[d] : f->tokens;
+        runs[i] = (struct token_run){.offset = f->stream_offset + begin * item, .tokens = end - begin};
+    }
     return 0;
 }
 

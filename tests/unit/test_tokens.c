@@ -361,6 +361,45 @@ static void streams_without_documents_are_cut(void **state)
     drop_corpus(&c);
 }
 
+/* nanoGPT's and llm.c's files end documents with a token. */
+static void documents_end_behind_a_token(void **state)
+{
+    (void)state;
+    const uint16_t tokens[] = {5, 6, 9, 9, 7, 9, 8};
+    const uint64_t lengths[] = {3, 1, 2, 1};
+    put_file("eos.bin", tokens, sizeof tokens);
+    struct mr_tokens *t =
+        open_with((struct mr_tokens_params){.cut = MR_TOKENS_DOCUMENTS, .has_eos = true, .eos = 9}, path_of("eos.bin"));
+    struct mr_tokens_info info;
+    mr_tokens_get_info(t, &info);
+    assert_int_equal(info.samples, 4);
+    for (uint64_t id = 0, at = 0; id < 4; at += lengths[id++]) {
+        uint64_t n;
+        int64_t got[4];
+        assert_int_equal(mr_tokens_lengths(t, &id, 1, &n, NULL), 0);
+        assert_int_equal(n, lengths[id]);
+        assert_int_equal(mr_tokens_read(t, &id, 1, &(struct mr_token_rows){.tokens = got}, NULL), 0);
+        for (uint64_t i = 0; i < n; i++)
+            assert_int_equal(got[i], tokens[at + i]);
+    }
+    mr_tokens_free(t);
+    struct corpus c = make_corpus(400, 8, 200);
+    for (uint64_t d = 0; d < c.documents; d++)
+        if (c.length[d])
+            c.all[c.first[d + 1] - 1] = 65535;
+    put_file("eos.bin", c.all, 2 * c.tokens);
+    t = open_with((struct mr_tokens_params){.cut = MR_TOKENS_PACKED, .length = 64, .has_eos = true, .eos = 65535},
+                  path_of("eos.bin"));
+    mr_tokens_get_info(t, &info);
+    assert_int_equal(info.delivered, c.tokens);
+    uint64_t with = 0;
+    for (uint64_t d = 0; d < c.documents; d++)
+        with += c.length[d] > 0;
+    assert_int_equal(info.documents, with);
+    mr_tokens_free(t);
+    drop_corpus(&c);
+}
+
 /* Many prefixes as one corpus: samples of the files follow one another; few files stay open. */
 static void hundreds_of_prefixes_are_one_corpus(void **state)
 {
@@ -468,6 +507,8 @@ static void bad_indexes_are_named(void **state)
     const struct mr_tokens_params documents = {.cut = MR_TOKENS_DOCUMENTS};
     uint8_t head[34];
     put_megatron(&c, "bad", NULL, 0);
+    refused((struct mr_tokens_params){.cut = MR_TOKENS_DOCUMENTS, .has_eos = true}, "bad", MR_E_USAGE,
+            "has documents of its own");
     FILE *f = fopen(path_of("bad.idx"), "rb");
     assert_int_equal(fread(head, 1, sizeof head, f), sizeof head);
     fseek(f, 0, SEEK_END);
@@ -668,6 +709,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_cut_of_every_format_has_the_tokens_of_the_documents),
         cmocka_unit_test(streams_without_documents_are_cut),
+        cmocka_unit_test(documents_end_behind_a_token),
         cmocka_unit_test(hundreds_of_prefixes_are_one_corpus),
         cmocka_unit_test(threads_read_one_corpus),
         cmocka_unit_test(bad_indexes_are_named),
