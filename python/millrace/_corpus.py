@@ -187,18 +187,30 @@ def collate(samples: Sequence[Any]) -> Any:
         return samples.batch
     first = samples[0]
     if not isinstance(first, dict):
+        if any(isinstance(s, dict) for s in samples):
+            raise ValueError(
+                f"samples of a batch are not alike: dicts and {type(first).__name__}s; give sources that are"
+            )
         if isinstance(first, (tuple, list)):
             return tuple(collate([s[i] for s in samples]) for i in range(len(first)))
         return np.stack([np.asarray(s) for s in samples])
     for s in samples:
-        if s.keys() != first.keys():
-            raise ValueError(f"samples of a batch have the fields {sorted(first)} and {sorted(s)}")
+        if not isinstance(s, dict) or s.keys() != first.keys():
+            other = sorted(s) if isinstance(s, dict) else f"a {type(s).__name__}"
+            raise ValueError(
+                f"samples of a batch are not alike: fields {sorted(first)} and {other}; give sources that are"
+            )
     out: dict[str, Any] = {}
     if set(first) == {"tokens"} and any(s["tokens"].shape != first["tokens"].shape for s in samples):
         out["tokens"] = np.concatenate([s["tokens"] for s in samples])
         out["offsets"] = offsets_of([len(s["tokens"]) for s in samples])
         return out
     for name in first:
+        shapes = {np.shape(s[name]) for s in samples}
+        if len(shapes) > 1:
+            raise ValueError(
+                f"samples of a batch differ in shape: '{name}' has {sorted(shapes)}; give sources one length"
+            )
         out[name] = np.stack([np.asarray(s[name]) for s in samples])
     if "segment_ids" in out:
         out["cu_seqlens"] = borders_of(out["segment_ids"])

@@ -28,7 +28,7 @@ def collate_tokens(samples: Sequence[Any]) -> Any:
     """A batch of samples of corpora, or of anything else as torch would make it."""
     if isinstance(samples, Rows):
         return tensors(samples.batch)
-    if isinstance(samples[0], dict) and _CORPUS in samples[0]:
+    if any(isinstance(s, dict) and _CORPUS in s for s in samples):
         return tensors(collate(samples))
     return default_collate(list(samples))
 

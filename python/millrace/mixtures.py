@@ -45,6 +45,19 @@ class Source(NamedTuple):
     shuffle: bool = True
 
 
+def _source(given: Any) -> Source:
+    if isinstance(given, Source):
+        made = given
+    elif isinstance(given, (tuple, list)) and 2 <= len(given) <= len(Source._fields):
+        made = Source(*given)
+    else:
+        raise TypeError(f"a source of a mixture is a tuple (source, weight), not {given!r:.60}")
+    if not hasattr(made.data, "__len__") or not hasattr(made.data, "__getitem__"):
+        kind = type(made.data).__name__
+        raise TypeError(f"a source of a mixture has a length and samples by number; a '{kind}' has not")
+    return made
+
+
 class _Leaf(NamedTuple):
     node: int
     data: Any
@@ -76,7 +89,7 @@ class Mixture:
             raise ValueError(f"unit is 'samples' or 'tokens', not '{unit}'")
         if not sources:
             raise ValueError("a mixture needs a source")
-        self.sources = [s if isinstance(s, Source) else Source(*s) for s in sources]
+        self.sources = [_source(s) for s in sources]
         self.seed, self.unit, self.name = seed, unit, name
         self.changes = [(int(k), [float(w) for w in weights]) for k, weights in changes]
         for k, weights in self.changes:
@@ -120,6 +133,8 @@ class Mixture:
     def items(self, ks: Sequence[int]) -> Any:
         """Items of the stream as an array of 4 rows: node (1 is the first source), sample, epoch of the source, number
         of the item in the source's stream."""
+        if len(ks) and min(ks) < 0:
+            raise IndexError(f"item {min(ks)} of a mixture: items begin with 0")
         with self._lock:
             return np.asarray(self._order.items(array("Q", ks).tobytes()))
 

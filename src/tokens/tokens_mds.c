@@ -249,6 +249,8 @@ static int mds_open(struct token_file *f, const char *path, const struct mr_toke
     char *index = m->folder ? mr_token_path(m->folder, "index.json") : NULL;
     int rc = index ? take_index(f, m, index, p, err) : mr_error_set(err, -ENOMEM, "cannot open '%s'", path);
     free(index);
+    if (rc == -ENOENT)
+        mr_error_hint(err, "a folder of tokens is MDS of MosaicML Streaming, with an index.json");
     f->tokens = 0;
     for (size_t i = 0; rc >= 0 && i < m->shards.n; i++) {
         const struct shard *s = &m->shards.item[i];

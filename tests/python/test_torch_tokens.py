@@ -132,8 +132,23 @@ def other_numbers_of_ranks_continue_the_stream():
     raises(ValueError, "MixtureSampler", plain.load_state_dict, state)
 
 
+def mixtures_of_any_data_sets():
+    tensors = torch.utils.data.TensorDataset(torch.arange(10.0))
+    batch = next(iter(DataLoader(Mixture([(tensors, 1), ([(torch.tensor(-1.0),)], 1)]), 6)))
+    assert (batch[0] < 0).sum() == 3
+    fixed, packed = Tokens(WIKI, 32), Tokens(WIKI, 64, samples="packed")
+    raises(ValueError, "not alike", next, iter(DataLoader(Mixture([(fixed, 1), (packed, 1)]), 4)))
+    other = Tokens(CODE, 32, samples="packed")
+    raises(ValueError, "give sources one length", next, iter(DataLoader(Mixture([(other, 1), (packed, 1)]), 4)))
+    raises(TypeError, "(source, weight)", Mixture, [fixed])
+    raises(TypeError, "a 'generator' has not", Mixture, [((i for i in range(3)), 1)])
+    raises(IndexError, "begin with 0", mixture().__getitem__, -1)
+    raises(FileNotFoundError, "with an index.json", Tokens, folder, 32)
+
+
 run(
     [
+        mixtures_of_any_data_sets,
         fixed_samples_of_megatron_are_native,
         packed_batches_have_borders,
         documents_are_packed_with_offsets,
