@@ -1,7 +1,7 @@
 /* Token corpora: samples for language models out of files of token numbers.
  *
  *   files      Megatron .bin + .idx; llm.c's .bin; one-dimensional .npy; plain numbers without a header; MDS of MosaicML
- *              Streaming (index.json and shards, as they are or zstd); JSON lines
+ *              Streaming (index.json and shards, as they are or zstd); JSON lines; a column of Parquet
  *   samples    MR_TOKENS_FIXED      `length` tokens cut from the stream of a file, each `step` behind the one before
  *              MR_TOKENS_DOCUMENTS  whole documents
  *              MR_TOKENS_PACKED     sequences of `length` tokens filled with documents: first-fit inside a window of
@@ -43,9 +43,9 @@ struct mr_tokens_params {
     /* Of each file: its path; of Megatron's the prefix, the .idx or the .bin; of MDS the folder. Borrowed for open. */
     const char *const *paths;
     uint32_t n_paths;
-    const char *format; /* "bin", "npy", "llmc", "megatron", "mds", "jsonl"; NULL: by what is there */
+    const char *format; /* "bin", "npy", "llmc", "megatron", "mds", "jsonl", "parquet"; NULL: by what is there */
     const char *dtype;  /* of plain numbers; NULL: uint16. With a header it must be the header's, or NULL */
-    const char *column; /* MDS, JSON lines: who has the tokens; NULL: "tokens", "input_ids", or the only one */
+    const char *column; /* MDS, JSON lines, Parquet: who has the tokens; NULL: "tokens", "input_ids", or the only one */
     enum mr_tokens_cut cut;
     uint64_t length; /* FIXED, PACKED */
     uint64_t step;   /* FIXED: 0: length */
@@ -60,7 +60,7 @@ struct mr_tokens_params {
 struct mr_tokens_info {
     uint64_t samples, files;
     uint64_t documents; /* of a file without documents: 1 */
-    uint64_t tokens;    /* in the files; MDS cut into documents: 0, since only reading shows it */
+    uint64_t tokens;    /* in the files; MDS and Parquet cut into documents: 0, since only reading shows it */
     uint64_t delivered; /* tokens of all samples together, without padding; FIXED with overlaps: each as often as it
                            is delivered; 0 where `tokens` is */
     uint64_t windows;   /* PACKED */
@@ -71,7 +71,7 @@ struct mr_tokens_info {
 struct mr_tokens;
 
 /* Errors: -ENOENT, MR_E_FORMAT naming file, offset, want and have (a header, an index that points behind its data, ...),
- * MR_E_UNSUPPORTED (floats, pickled columns, compressions other than zstd, Parquet), MR_E_USAGE, -ENOMEM. */
+ * MR_E_UNSUPPORTED (floats, pickled columns, compressions other than zstd), MR_E_USAGE, -ENOMEM. */
 int mr_tokens_open(const struct mr_tokens_params *p, struct mr_tokens **out, struct mr_error *err);
 void mr_tokens_free(struct mr_tokens *t); /* accepts NULL */
 void mr_tokens_get_info(const struct mr_tokens *t, struct mr_tokens_info *out);

@@ -37,7 +37,7 @@ def _npy_header(path: str, head: bytes) -> tuple[int, str, tuple[int, ...]]:
 
 def _is_plain(path: str) -> bool:
     """A file of numbers behind at most a header; or nothing at all, which opening it will say."""
-    if path.endswith((".idx", ".jsonl", ".json", ".ndjson", ".parquet")) or os.path.isdir(path) or "://" in path:
+    if path.endswith((".idx", ".jsonl", ".json", ".ndjson", ".parquet", ".pq")) or os.path.isdir(path) or "://" in path:
         return False
     prefix = path[:-4] if path.endswith(".bin") else path
     return not os.path.exists(prefix + ".idx")
@@ -83,7 +83,8 @@ class Tokens(Dataset):
     """A token corpus as a data set: files of token numbers, cut into samples.
 
     path     a path or several: plain little-endian numbers, as nanoGPT or litgpt's preparation write them; llm.c's
-             files; one-dimensional .npy; Megatron's prefixes (.bin and .idx); MDS folders; JSON lines
+             files; one-dimensional .npy; Megatron's prefixes (.bin and .idx); MDS folders; JSON lines;
+             a column of Parquet
     length   tokens of a sample
     dtype    of plain numbers, "uint16" or "uint32" (default: "uint16"); with a header it must be the header's
     step     where the next sample begins, in tokens (`length`: none is in two samples)

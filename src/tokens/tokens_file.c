@@ -12,7 +12,8 @@
 static atomic_int kept_open;
 
 static const struct token_file_ops *const formats[] = {&mr_token_flat,     &mr_token_npy, &mr_token_llmc,
-                                                       &mr_token_megatron, &mr_token_mds, &mr_token_jsonl};
+                                                       &mr_token_megatron, &mr_token_mds, &mr_token_jsonl,
+                                                       &mr_token_parquet};
 
 /* ---- scratch ---- */
 
@@ -186,8 +187,8 @@ static int find_format(struct mr_store *s, const char *path, const struct token_
         *out = &mr_token_megatron;
     else if (ends_with(path, ".jsonl") || ends_with(path, ".json") || ends_with(path, ".ndjson"))
         *out = &mr_token_jsonl;
-    else if (ends_with(path, ".parquet"))
-        return mr_error_plain(err, MR_E_UNSUPPORTED, "tokens in Parquet files are not read yet: '%s'", path);
+    else if (ends_with(path, ".parquet") || ends_with(path, ".pq"))
+        *out = &mr_token_parquet;
     if (*out)
         return 0;
     int rc = mr_store_stat(s, path, &st, err);
@@ -221,7 +222,7 @@ int mr_token_file_open(struct token_file *f, struct mr_store *store, const char 
             f->ops = formats[i];
     if (p->format && !f->ops) {
         mr_error_plain(err, MR_E_USAGE, "unknown format of tokens '%s'", p->format);
-        return mr_error_hint(err, "choose one of bin, npy, llmc, megatron, mds, jsonl"), MR_E_USAGE;
+        return mr_error_hint(err, "choose one of bin, npy, llmc, megatron, mds, jsonl, parquet"), MR_E_USAGE;
     }
     if (!f->ops)
         rc = find_format(store, path, &f->ops, err);

@@ -117,7 +117,7 @@ size_t mr_token_pack_pieces(uint64_t length, const struct token_run *runs, size_
                             uint64_t which, struct token_piece *pieces);
 
 extern const struct token_file_ops mr_token_flat, mr_token_npy, mr_token_llmc, mr_token_megatron, mr_token_mds,
-    mr_token_jsonl;
+    mr_token_jsonl, mr_token_parquet;
 bool mr_token_flat_is_npy(const uint8_t *head, size_t len);
 bool mr_token_flat_is_llmc(const uint8_t *head, size_t len);
 

@@ -9,7 +9,7 @@ import pickle
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from front_end import folder, raises, run  # noqa: E402
+from front_end import folder, gen, raises, run  # noqa: E402
 
 import numpy as np  # noqa: E402
 
@@ -102,6 +102,25 @@ def packed_rows_hold_every_token_once():
         assert all(np.array_equal(again[name], whole[name]) for name in whole)
         moved = pickle.loads(pickle.dumps(data))
         assert np.array_equal(moved.read([3])["tokens"], whole["tokens"][:1])
+
+
+def columns_of_parquet_are_documents():
+    """Those that the format reads; files of pyarrow: test_tokens_readers.py."""
+    root = gen("table", "--format", "parquet", "--files", "1", "--samples-per-file", "300", "--fields", "tokens:i4:40,id:i8:-")
+    (name,) = [n for n in os.listdir(root) if n.endswith(".parquet")]
+    want = np.concatenate([b.fields["tokens"] for b in Loader(root, 50, rank=0, world=1, fields="*")])
+    data = Tokens(os.path.join(root, name), samples="documents")
+    assert len(data) == 300
+    order = np.random.default_rng(0).permutation(300)
+    got = data.read(order)
+    assert np.array_equal(got["tokens"].reshape(300, 40), want[order])
+    packed = Tokens(os.path.join(root, name), 128, samples="packed")
+    rows = packed.read(range(len(packed)))
+    assert sorted(rows["tokens"][rows["segment_ids"] > 0].tolist()) == sorted(want.ravel().tolist())
+    fixed = Tokens(os.path.join(root, name), 70, targets=False)
+    assert np.array_equal(fixed.read([17])["tokens"][0], want.ravel()[17 * 70 : 18 * 70])
+    raises(NotImplementedError, "no lists of integers", Tokens, os.path.join(root, name), samples="documents", column="id")
+    raises(ValueError, "no column 'x'", Tokens, os.path.join(root, name), samples="documents", column="x")
 
 
 def bad_corpora_are_named():
@@ -214,6 +233,7 @@ run(
         fixed_samples_are_the_stream_s,
         documents_are_whole,
         packed_rows_hold_every_token_once,
+        columns_of_parquet_are_documents,
         bad_corpora_are_named,
         shares_are_exact_in_every_prefix_and_window,
         tokens_as_the_unit,

@@ -123,6 +123,27 @@ def theirs(out, packed):
             yield tokens.ravel().astype(np.int64)
 
 
+def columns_of_pyarrow_are_documents():
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        print("  (there is no pyarrow)")
+        return
+    docs = [rng.integers(0, 60000, rng.integers(0, 300)).astype(np.int32) for _ in range(2000)]
+    table = pa.table({"text": ["x"] * 2000, "input_ids": pa.array(docs), "raw": [d.tobytes() for d in docs]})
+    for codec in ("none", "snappy", "zstd"):
+        path = os.path.join(folder, f"{codec}.parquet")
+        pq.write_table(table, path, compression=codec, row_group_size=700)
+        for more in ({}, {"column": "raw", "dtype": "int32"}):
+            ours = Tokens(path, samples="documents", **more)
+            assert len(ours) == 2000
+            for i in rng.permutation(2000)[:200]:
+                assert np.array_equal(ours[int(i)]["tokens"], docs[i]), (codec, more, i)
+            packed = Tokens(path, 256, samples="packed", **more)
+            assert packed.info["delivered"] == sum(len(d) for d in docs)
+
+
 def pickled_tokens_are_refused():
     out = os.path.join(folder, "pickled")
     with writer.MDSWriter(out=out, columns={"tokens": "pkl"}) as w:
@@ -130,4 +151,4 @@ def pickled_tokens_are_refused():
     raises(NotImplementedError, "unpickling runs code", Tokens, out, samples="documents")
 
 
-run([megatron_files_are_read_as_by_megatron, mds_files_are_read_as_by_mosaicml, pickled_tokens_are_refused])
+run([megatron_files_are_read_as_by_megatron, mds_files_are_read_as_by_mosaicml, columns_of_pyarrow_are_documents, pickled_tokens_are_refused])

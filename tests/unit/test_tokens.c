@@ -615,7 +615,7 @@ static void bad_lines_are_named(void **state)
     assert_true(got[0] == 2 && got[1] == 3);
     mr_tokens_free(t);
     put_file("t.parquet", "PAR1", 4);
-    refused((struct mr_tokens_params){.cut = MR_TOKENS_DOCUMENTS}, "t.parquet", MR_E_UNSUPPORTED, "Parquet");
+    refused((struct mr_tokens_params){.cut = MR_TOKENS_DOCUMENTS}, "t.parquet", MR_E_FORMAT, "no Parquet file");
     put_file("odd.bin", "abc", 3);
     refused((struct mr_tokens_params){.cut = MR_TOKENS_FIXED}, "odd.bin", MR_E_FORMAT, "no whole number of u2");
     refused((struct mr_tokens_params){.cut = MR_TOKENS_FIXED}, "nowhere", -ENOENT, "nowhere");
