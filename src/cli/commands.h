@@ -12,6 +12,7 @@
     X(gen)                                                                                                             \
     X(verify)                                                                                                          \
     X(scan)                                                                                                            \
+    X(pack)                                                                                                            \
     X(show)                                                                                                            \
     X(cat)                                                                                                             \
     X(order)                                                                                                           \

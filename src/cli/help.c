@@ -163,7 +163,7 @@ static const struct {
     {"Benchmark", " run workloads "},
     {"Trace and explain", " trace report compare check export recover "},
     {"Simulate", " sim calibrate "},
-    {"Data", " gen verify scan show cat order ckpt cache "},
+    {"Data", " gen verify scan pack show cat order ckpt cache "},
 };
 
 static bool is_named(const char *names, const char *name)
