@@ -15,6 +15,6 @@ with open(os.path.join(FOLDER, "log.jsonl"), "w") as log:
         with open(schedule) as f:
             rates = dict(line.split(": ") for line in f)
         step(batch, 4)
-        log.write(json.dumps({"step": i, "rate": rates[str(i)], "weights": [float(x) for x in range(4000)]}) + "\n")
+        log.write(json.dumps({"step": i, "rate": rates[str(i)], "weights": [float(x) for x in range(40000)]}) + "\n")
         log.flush()
 answer("logging-bound", None, ["LG1"])
