@@ -121,6 +121,10 @@ static void every_way_of_reading_gives_what_was_written(void **state)
     (void)state;
     for (size_t i = 0; i < MR_ARRAY_LEN(sets); i++) {
         for (int way = 0; way < 7; way++) {
+            /* Every way for the first two; of the others one, and those that keep stored bytes where these are units. */
+            bool another = sets[i].compression ? way == 2 || way == 5 : way == 1 + (int)i % 6;
+            if (i > 1 && way != 0 && !another)
+                continue;
             char path[512];
             uint64_t ids[64];
             struct mr_loader_params p = field_params(sets[i].name, path);
