@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/common.h"
+#include "base/regular_file.h"
 #include "base/vec.h"
 #include "cache/ssd_index.h"
 #include "cache/ssd_io.h"
@@ -134,6 +135,8 @@ static int open_top(const char *path)
 static int open_all(struct mr_ssd_folder *f, bool make, struct mr_error *err)
 {
     bool fresh;
+    if (mr_is_foreign_link(f->path))
+        return refuse(err, f->path, "it is a link of another user", "give a folder of your own");
     f->dir = open_top(f->path);
     if (f->dir == -ENOENT && make) {
         int rc = mr_ssd_mkdirat(AT_FDCWD, f->path, 0700);

@@ -117,3 +117,8 @@ rm -rf "shared/$name" && ln -s ../home "shared/$name" && chown -h 65534 "shared/
 at_once 5 $MILLRACE run burst.yaml --out b2
 grep -q "is a link of another user" err || fail "$(cat err)"
 [ -z "$(ls -A home)" ] || fail "a tier was made through a link of another user: $(ls -A home)"
+
+# ---- a cache folder
+ln -s home cache && chown -h 65534 cache
+at_once 2 $MILLRACE cache fill cache data/train --capacity 1MiB
+grep -q "is a link of another user" err && [ -z "$(ls -A home)" ] || fail "a cache was made through a link of another user"
