@@ -72,6 +72,10 @@ $MILLRACE run --dry-run storage.storage_root=/mnt/x dataset.data_folder=d checkp
 grep -qE "dataset.data_folder += /mnt/x/d " "$tmp/out" && grep -qE "checkpoint.checkpoint_folder += /c " "$tmp/out" || fail "storage_root: $(grep folder "$tmp/out")"
 cat "$tmp/out" "$tmp/err" | grep -q "reader.computation_threads changes nothing here" || fail "a key without effect is not named"
 
+# without compute time there is no rate to need
+$MILLRACE -q run --dry-run train.computation_time=0 >"$tmp/zero" || fail "computation_time 0: status $?"
+! grep -nwiE 'inf|nan|-nan' "$tmp/zero" || fail "the line above has a number that is none"
+
 shared=$MR_SOURCE_DIR/../shared/data
 n=0
 for f in "$shared"/dlio-workloads/*.yaml "$shared"/mlperf-workloads/*.yaml; do

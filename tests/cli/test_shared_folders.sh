@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Folders that others can write to, and files that others have written: what they plant there is never written through,
 # waited for or removed. As root, links of another user are tried, too.
+# test-label: once
 set -eu
 . "$MR_SOURCE_DIR/tests/cli/expect.sh"
 

@@ -75,6 +75,9 @@ def test_refusals(folder):
         raise AssertionError("loaded nothing")
     except FileNotFoundError as e:
         assert "no complete checkpoint" in str(e), e
+    with checkpoint.Saver(folder, tiers=None) as saver:
+        saver.save(1, {"x": 1})
+    assert checkpoint.load(folder) == {"x": 1}
 
 
 def test_safetensors(folder):
