@@ -29,8 +29,9 @@
 /* Handing over a batch between processes: a fixed part, the worker's copy into shared memory that was never touched
  * (2 GB/s on the machines that were measured), the loop's page faults when it maps that (12 GB/s). */
 #define HAND_S 0.0003
-#define START_S 0.03      /* until new workers read, */
-#define START_EACH_S 0.02 /* and for each of them: they are started one after the other */
+#define START_S 0.03           /* until new workers read, */
+#define START_EACH_MOST_S 0.05 /* more than that is the trace's */
+#define START_EACH_S 0.02      /* and for each of them: they are started one after the other */
 #define PACK_RATE 2e9
 #define MAP_RATE 12e9
 
@@ -232,7 +233,7 @@ static struct mr_replay_setup setup_of(const struct mr_advice *a, const struct m
                                 .start_s = p->start_s,
                                 .init_s = r->init_s};
     if (!p->team && r->workers >= 1 && p->workers > r->workers)
-        s.start_s += r->start_s * (p->workers / r->workers - 1);
+        s.start_s += fmin(r->start_s / r->workers, START_EACH_MOST_S) * (p->workers - r->workers);
     /* Without an accelerator that was watched, steps compute on a CPU, as far as the trace shows. */
     if (!a->own && mr_known(a->f->cpu_demand_s) && !mr_known(a->f->accelerator_idle_share))
         s.compute_cpus = 1;

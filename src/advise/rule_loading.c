@@ -51,6 +51,12 @@ static bool has_pipeline(struct mr_advice *a, struct mr_pipeline *p)
     return true;
 }
 
+/* What is printed for PyTorch has workers that live on (mr_change_loading). */
+static bool lives_on(const struct mr_advice *a)
+{
+    return a->f->framework && !strcmp(a->f->framework, "pytorch");
+}
+
 /* ---- PF1 ---- */
 
 static void pf1_words(struct mr_advice *a, struct mr_draft *d, const struct mr_pipeline *p, const struct mr_pipeline *q)
@@ -98,6 +104,7 @@ bool mr_rule_pf1(struct mr_advice *a, struct mr_draft *d)
     q.ahead = fmax(mr_ahead_wanted(a, &q), q.ahead);
     if (p.workers < 1)
         mr_pipeline_hand_over(a, &q);
+    q.keeps |= lives_on(a);
     if (!mr_predict(a, d, &q))
         return mr_silent(a, "how long it takes to load a batch is not in the trace");
     double saves = d->f.saves_s;
@@ -149,6 +156,7 @@ static bool more_workers(struct mr_advice *a, struct mr_draft *d, const struct m
     d->f.potential = !a->starved;
     if (p->workers < 1)
         mr_pipeline_hand_over(a, q);
+    q->keeps |= lives_on(a);
     if (!mr_predict(a, d, q))
         return mr_silent(a, "how long it takes to load a batch is not in the trace");
     if (a->starved && d->f.saves_s < 0.05 * a->stall_s && mr_waits_in_turn(a))
@@ -160,7 +168,7 @@ static bool more_workers(struct mr_advice *a, struct mr_draft *d, const struct m
         set_saves(d, 0, 0, a->stall_s);
     d->f.evidence = evidence(a, p);
     d->f.formula = mr_replay_formula(a, mr_say(a, "%.0f workers", q->workers));
-    d->weight = p->workers < 1 ? 0.8 : 1; /* PF1 says the same better */
+    d->weight = p->workers < 1 || p->ahead < 1 ? 0.7 : 1; /* PF1 says the same better */
     mr_change_loading(a, d, q->workers, q->ahead);
     return true;
 }

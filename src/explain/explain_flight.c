@@ -15,8 +15,12 @@
 #define APART 1.6 /* so many more in flight: less tells nothing */
 #define SHARED 0.2
 #define OWN 0.6
-#define ALIKE 1.5         /* sizes: so many times */
-#define SPREAD_LEAST 0.02 /* of the logarithm of the reads in flight, standard deviation */
+#define ALIKE 1.5 /* sizes: so many times */
+#define FEW 0.75  /* of nearly the most reads in flight: clearly fewer */
+#define MANY 0.9
+#define FEW_LEAST 5u
+#define MANY_LEAST 20u
+#define NORMAL_MEDIAN 1.86 /* standard error of a median over the median deviation, x sqrt(n) */
 
 static int by_start(const void *a, const void *b)
 {
@@ -144,29 +148,65 @@ static void compare(struct shared_read *r, size_t n, double busy, double ranks, 
     f->stream_bytes_per_s[1] = grows <= SHARED ? fmax(1, fmin(more / less, 1.1)) * busy : more;
 }
 
-/* Whether reads take longer the more of them there are: the line through their logarithms, with its standard error.
- * Reads of like size only: others take longer because of that. */
-static void slope_of(const struct shared_read *r, size_t n, double *slope, double *error)
+static int ascending(const void *a, const void *b)
 {
-    double bytes = 0, sum = 0, x = 0, y = 0, xx = 0, xy = 0, yy = 0;
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The middle of reads [from, to) by flying: logarithms of how many there were and of how long they took, and the
+ * standard error of the latter. `v`: room for all. */
+struct middle {
+    double n, flying, took, error;
+};
+
+static struct middle middle_of(const struct shared_read *r, size_t from, size_t to, double *v)
+{
+    size_t n = to - from;
+    struct middle m = {.n = (double)n, .flying = log(r[from + n / 2].flying)};
+    for (size_t i = 0; i < n; i++)
+        v[i] = log(r[from + i].bytes / r[from + i].rate);
+    qsort(v, n, sizeof(*v), ascending);
+    m.took = v[n / 2];
+    for (size_t i = 0; i < n; i++)
+        v[i] = fabs(v[i] - m.took);
+    qsort(v, n, sizeof(*v), ascending);
+    m.error = NORMAL_MEDIAN * v[n / 2] / sqrt((double)n);
+    return m;
+}
+
+static size_t below(const struct shared_read *r, size_t n, double flying)
+{
+    size_t k = 0;
+    while (k < n && r[k].flying < flying)
+        k++;
+    return k;
+}
+
+/* Whether reads take longer the more of them there are: those with nearly all others beside them against those with
+ * clearly fewer. In between tells nothing: a reader that pauses for less than a turn has its place in the queue again
+ * before it is missed. Reads of like size only, medians, since first reads start things up. Sorts them. */
+static int slope_of(struct shared_read *r, size_t n, double *slope, double *error)
+{
+    double bytes = 0, *v = malloc((n + 1) * sizeof(*v));
+    size_t m = 0;
+    if (!v)
+        return -ENOMEM;
     for (size_t i = 0; i < n; i++)
         bytes += r[i].bytes / (double)n;
-    for (size_t i = 0; i < n; i++) {
-        if (r[i].bytes < bytes / ALIKE || r[i].bytes > ALIKE * bytes)
-            continue;
-        double a = log(r[i].flying), b = log(r[i].bytes / r[i].rate);
-        sum++;
-        x += a;
-        y += b;
-        xx += a * a;
-        xy += a * b;
-        yy += b * b;
+    for (size_t i = 0; i < n; i++)
+        if (r[i].bytes >= bytes / ALIKE && r[i].bytes <= ALIKE * bytes)
+            r[m++] = r[i];
+    qsort(r, m, sizeof(*r), by_flying);
+    double most = m ? r[m - 1 - m / 20].flying : 0;
+    size_t few = below(r, m, FEW * most), many = below(r, m, MANY * most);
+    if (few >= FEW_LEAST && m - many >= MANY_LEAST) {
+        struct middle a = middle_of(r, 0, few, v), b = middle_of(r, many, m, v);
+        *slope = (b.took - a.took) / (b.flying - a.flying);
+        *error = sqrt(a.error * a.error + b.error * b.error) / (b.flying - a.flying);
     }
-    double sxx = xx - x * x / fmax(1, sum), sxy = xy - x * y / fmax(1, sum), syy = yy - y * y / fmax(1, sum);
-    if (sum < READS_LEAST || !(sxx > sum * SPREAD_LEAST * SPREAD_LEAST))
-        return;
-    *slope = sxy / sxx;
-    *error = sqrt(fmax(0, syy - sxy * sxy / sxx) / (sum - 2) / sxx);
+    free(v);
+    return 0;
 }
 
 /* The reads of all, with those that flew beside each. */
@@ -222,11 +262,10 @@ int mr_explain_flight_facts(struct explain_flight *const *flight, unsigned n, do
 {
     struct reads r;
     int rc = join(flight, n, &r);
-    if (!rc && r.n) {
-        slope_of(r.r, r.n, &f->flight_slope, &f->flight_error);
-        if (!isfinite(f->streams[0])) /* sorts them: last */
-            compare(r.r, r.n, busy_rate(r.r, r.n, r.e, r.edges), ranks, f);
-    }
+    if (!rc && r.n && !isfinite(f->streams[0]))
+        compare(r.r, r.n, busy_rate(r.r, r.n, r.e, r.edges), ranks, f);
+    if (!rc && r.n) /* leaves those of like size: last */
+        rc = slope_of(r.r, r.n, &f->flight_slope, &f->flight_error);
     done(&r);
     return rc;
 }
@@ -236,7 +275,7 @@ int mr_explain_flight_slope(struct explain_flight *const *flight, unsigned n, do
     struct reads r;
     int rc = join(flight, n, &r);
     if (!rc && r.n)
-        slope_of(r.r, r.n, slope, error);
+        rc = slope_of(r.r, r.n, slope, error);
     done(&r);
     return rc;
 }

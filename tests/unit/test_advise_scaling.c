@@ -236,17 +236,22 @@ static void more_workers_start_later(void **state)
 
 /* ---- the slope of reads ---- */
 
-/* Two readers with `think` between reads, `each` long: beside each other, or one after the other. */
-static void slope_of_two_readers(bool in_turn, double *slope, double *error)
+/* Readers that pause between reads, which last 10 ms: beside each other, or one after the other. Each of them pauses for
+ * up to `pause_ms`; every tenth for `away_ms`. */
+static void slope_of_readers(unsigned readers, bool in_turn, unsigned pause_ms, unsigned away_ms, double *slope,
+                             double *error)
 {
     struct explain_flight flight = {0}, *all = &flight;
-    uint64_t free_at[2] = {0, 3000000}, server = 0;
-    for (unsigned i = 0; i < 400; i++) {
-        unsigned k = free_at[1] < free_at[0];
-        uint64_t each = 10000000, start = free_at[k], from = in_turn && server > start ? server : start;
-        server = from + each;
-        mr_explain_flight_add(&flight, start, server, 100000);
-        free_at[k] = server + (i * 7919 % 13) * 1000000; /* opens, decodes: not always as long */
+    uint64_t free_at[4] = {0, 3000000, 6000000, 9000000}, server = 0, ms = 1000000;
+    *slope = *error = NAN;
+    for (unsigned i = 0; i < 600; i++) {
+        unsigned k = 0;
+        for (unsigned other = 1; other < readers; other++)
+            k = free_at[other] < free_at[k] ? other : k;
+        uint64_t from = in_turn && server > free_at[k] ? server : free_at[k], end = from + 10 * ms;
+        server = end;
+        mr_explain_flight_add(&flight, free_at[k], end, 100000);
+        free_at[k] = end + (i * 7919 % 13) * pause_ms * ms / 13 + (i % 10 ? 0 : away_ms * ms);
     }
     assert_int_equal(mr_explain_flight_slope(&all, 1, slope, error), 0);
     free(flight.read.item);
@@ -255,11 +260,14 @@ static void slope_of_two_readers(bool in_turn, double *slope, double *error)
 static void reads_in_turn_take_longer_the_more_there_are(void **state)
 {
     (void)state;
-    double slope = NAN, error = NAN;
-    slope_of_two_readers(false, &slope, &error);
+    double slope, error;
+    slope_of_readers(2, false, 2, 40, &slope, &error);
     assert_float_equal(slope, 0, 0.02);
-    slope_of_two_readers(true, &slope, &error);
-    assert_true(slope > 0.3 && slope > 3 * error);
+    slope_of_readers(2, true, 2, 40, &slope, &error);
+    assert_true(slope > 0.5 && slope > 3 * error);
+    /* None is away for a turn: each is behind the same others all the time, which shows nothing. */
+    slope_of_readers(3, true, 9, 0, &slope, &error);
+    assert_true(isnan(slope));
 }
 
 int main(void)
