@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # pack: samples, labels, classes and fields arrive as they were; a run that is killed again and again is continued; what
-# does not fit is refused by name.
+# does not fit is refused by name. test-label: once
 set -u
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
