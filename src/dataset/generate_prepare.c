@@ -290,7 +290,7 @@ static int prepare_folder(struct mr_gen *g, struct mr_error *err)
     if (resuming < 0)
         return resuming;
     uint64_t left;
-    int r = mr_store_abort_unfinished(g->o.store, g->o.folder, &left, err);
+    int r = mr_store_abort_unfinished(g->o.store, g->o.folder, "", &left, err);
     if (r < 0 && r != -EACCES) /* who may not list uploads leaves them to the bucket's rules */
         return r;
     if (!resuming && (r = refuse_foreign(g, err)) < 0)

@@ -34,11 +34,17 @@ bool mr_store_is_url(const char *path);
 /* Its backend takes such paths, and no others. */
 bool mr_store_is_remote(const struct mr_store *s);
 /* Where a writer that was killed leaves something without a name (multipart uploads of s3): removes what there is below
- * `folder`; *n: how many. Whoever calls it is the only writer there. 0 where a store has no such thing. */
-int mr_store_abort_unfinished(struct mr_store *s, const char *folder, uint64_t *n, struct mr_error *err);
+ * `folder` whose name in it begins with `begins`; *n: how many. Whoever calls it is the only writer there. 0 where a store
+ * has no such thing. */
+int mr_store_abort_unfinished(struct mr_store *s, const char *folder, const char *begins, uint64_t *n,
+                              struct mr_error *err);
 /* From now on stat is answered from what `list` showed, where asking costs a request (s3): for commands that look at a
  * whole tree once and write none of it. Nothing elsewhere. */
 void mr_store_remember_listings(struct mr_store *s);
+
+/* From now on an object may be another one each time it is opened (s3: no MR_E_CHANGED for it; what is open stays one
+ * version): for objects that other processes replace. Nothing elsewhere. */
+void mr_store_expect_changes(struct mr_store *s);
 
 /* How much of these files a first read would have to fetch from the device: the share of bytes outside the page cache,
  * measured, without root. Files of a backend that cannot tell count as cold. */

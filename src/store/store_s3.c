@@ -9,7 +9,8 @@
  *
  * Invariants
  *  1. An ETag that this store has seen for a path is remembered: reading the path later with another one is
- *     MR_E_CHANGED, unless this store wrote or removed it in between. `lock` guards that map; it is a leaf. */
+ *     MR_E_CHANGED, unless this store wrote or removed it in between, or its user expects changes. `lock` guards that map;
+ *     it is a leaf. */
 #include "base/common.h"
 #include "base/log.h"
 #include "base/map.h"
@@ -87,7 +88,7 @@ static uint64_t hash_text(const char *text, uint64_t seed)
 int mr_s3_store_check_etag(struct s3_store *s, const char *path, const char *etag, struct mr_error *err)
 {
     uint64_t now = hash_text(etag, 1);
-    if (!*etag)
+    if (!*etag || s->changes)
         return 0;
     pthread_mutex_lock(&s->lock);
     uint64_t *seen = mr_map_put(&s->etags, hash_text(path, 0));
@@ -131,6 +132,14 @@ void mr_store_remember_listings(struct mr_store *s)
         s = s->lower;
     if (s->ops == &mr_store_s3_ops)
         store_of(s)->remembers = true;
+}
+
+void mr_store_expect_changes(struct mr_store *s)
+{
+    while (s->lower)
+        s = s->lower;
+    if (s->ops == &mr_store_s3_ops)
+        store_of(s)->changes = true;
 }
 
 static void note_listed(struct s3_store *s, const char *bucket, const struct mr_s3_entry *e)
@@ -376,15 +385,17 @@ static int s3_free_space(struct mr_store *base, const char *path, uint64_t *byte
     return mr_error_plain(err, MR_E_UNSUPPORTED, "object storage does not say how much room '%s' has", path);
 }
 
-int mr_store_abort_unfinished(struct mr_store *s, const char *folder, uint64_t *n, struct mr_error *err)
+int mr_store_abort_unfinished(struct mr_store *s, const char *folder, const char *begins, uint64_t *n,
+                              struct mr_error *err)
 {
-    char bucket[MR_S3_BUCKET_MAX], prefix[MR_S3_KEY_MAX + 2];
+    char bucket[MR_S3_BUCKET_MAX], below[MR_S3_KEY_MAX + 2], prefix[2 * MR_S3_KEY_MAX];
     *n = 0;
     while (s->lower)
         s = s->lower;
     if (s->ops != &mr_store_s3_ops)
         return 0;
-    int rc = folder_of(folder, bucket, prefix, err);
+    int rc = folder_of(folder, bucket, below, err);
+    snprintf(prefix, sizeof prefix, "%s%.256s", rc ? "" : below, begins);
     rc = rc ? rc : mr_s3_abort_below(store_of(s)->client, bucket, prefix, n, err);
     if (!rc && *n)
         mr_log(MR_LOG_NOTE, "s3: removed %llu unfinished %s below '%s'", (unsigned long long)*n,

@@ -18,6 +18,7 @@ struct s3_store {
     pthread_mutex_t lock;
     struct mr_map etags;  /* of a path's hash: a hash of the ETag */
     bool remembers;       /* listings answer stat */
+    bool changes;         /* mr_store_expect_changes */
     struct mr_map listed; /* of a path's hash: an index into `entry`, plus one */
     struct mr_s3_listed {
         uint64_t bytes, mtime_s;

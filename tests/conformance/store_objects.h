@@ -219,7 +219,7 @@ static void put_replaces_at_once(void **state)
     assert_memory_equal((char *)data + LEN, w, LEN);
     free(data);
     uint64_t n = 0;
-    OK(f, mr_store_abort_unfinished(f->store, f->dir, &n, &f->err));
+    OK(f, mr_store_abort_unfinished(f->store, f->dir, "", &n, &f->err));
     assert_int_equal(n, 0);
     free(w);
 }

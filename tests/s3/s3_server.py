@@ -8,8 +8,8 @@
 with what it had. Buckets are made by the first PUT of their name. The bucket `million` lists 1,000,000 keys.
 
 Administration, unsigned: PUT /_faults takes a JSON list of rules {kind, method, match, nth, every, probability, seed, limit,
-seconds}; GET /_stats counts requests and body bytes; PUT /_reset clears both; GET /_uploads lists multipart uploads; PUT
-/_replace changes every object but manifests.
+seconds}; GET /_stats counts requests and body bytes; PUT /_reset clears both; GET /_uploads lists multipart uploads, GET
+/_keys all objects; PUT /_replace changes every object but manifests.
 
 Kinds: 500, 503, slowdown, 429, timeout408, reset (nothing is answered), cut (half of the body), short (a shorter range), slow,
 wrong_etag, redirect, expired, lost (done, but not answered), error200 (a good status with an error in it), garbage."""
@@ -264,7 +264,8 @@ class Handler(BaseHTTPRequestHandler):
                     for k, (data, _, _) in objects.items():
                         if not k.endswith(".mrm"):
                             objects[k] = (data[:-1] + b"!", md5(data[:-1] + b"!"), time.time())
-            text = json.dumps([[b, k] for b, k, _, _ in s.uploads.values()] if raw == "/_uploads" else s.stats)
+            keys = [f"{b}/{k}" for b, objects in sorted(s.buckets.items()) for k in sorted(objects)]
+            text = json.dumps([[b, k] for b, k, _, _ in s.uploads.values()] if raw == "/_uploads" else keys if raw == "/_keys" else s.stats)
         self.answer(200, text.encode())
 
     def route(self, bucket: str, key: str, q: dict[str, str]) -> None:
