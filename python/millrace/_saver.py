@@ -18,6 +18,17 @@ from ._tree import Flat
 _hook: Any = None  # of PyTorch, before every optimizer's step: one for all savers
 
 
+def is_url(path: "str | os.PathLike[str]") -> bool:
+    """Whether it is an address of object storage."""
+    return os.fspath(path).startswith("s3://")
+
+
+def place_key(folder: "str | os.PathLike[str]") -> str:
+    """The one name of a folder: its absolute path, or its address."""
+    path = os.fspath(folder)
+    return path.rstrip("/") if is_url(path) else os.path.abspath(path)
+
+
 def tier_rows(tiers: Any) -> list[Any]:
     """(folder, capacity, keep_last) of each."""
     rows = [t if isinstance(t, dict) else {"folder": t} for t in tiers or ()]
@@ -91,7 +102,7 @@ def report_failure(saver: "Saver", error: Exception) -> None:
 class Saver:
     """Saves states into one folder.
 
-    folder: where checkpoints are kept, one folder `step-N` each.
+    folder: where checkpoints are kept, one folder `step-N` each: a path, or s3://BUCKET/PREFIX.
     rank, world, job: of this process, how many there are, and a name that all of them share and no other job has. Left
         out: torchrun's RANK, WORLD_SIZE and run id, else one process.
     keep_last: older checkpoints are removed after a successful save; 0 keeps all.
@@ -122,7 +133,7 @@ class Saver:
         tiers: "list[Any] | tuple[Any, ...] | None" = (),
         drain_bytes_per_s: int = 0,
     ):
-        rank, world, job = who(rank, world, job, f"save/{os.path.abspath(os.fspath(folder))}")
+        rank, world, job = who(rank, world, job, f"save/{place_key(folder)}")
         self.folder = os.fspath(folder)
         self._core = _core.Saver(
             self.folder,

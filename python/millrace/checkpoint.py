@@ -36,7 +36,7 @@ import sys
 from typing import Any
 
 from . import _core, _jax_state
-from ._saver import Saver, open_savers, report_failure, tier_rows, who
+from ._saver import Saver, is_url, open_savers, place_key, report_failure, tier_rows, who
 from ._tree import FREE, Reading, inlined_value, is_torch
 
 __all__ = ["Saver", "latest", "load", "save", "wait"]
@@ -68,7 +68,9 @@ def _step_folder(folder: str, step: int | None) -> tuple[Any, ...]:
     """FOLDER/step-N as well, where that is one of ours."""
     path = folder.rstrip("/")
     named = re.fullmatch(r"step-(\d{12,})", os.path.basename(path))
-    if step is not None or named is None or not os.path.isfile(os.path.join(path, "checkpoint.json")):
+    if step is not None or named is None:
+        return folder, step
+    if not is_url(path) and not os.path.isfile(os.path.join(path, "checkpoint.json")):
         return folder, step
     return os.path.dirname(path) or ".", int(named.group(1))
 
@@ -104,7 +106,7 @@ def load(
     if tiers:
         if step is not None:
             raise TypeError("either `step` or `tiers`: with tiers the newest that all ranks have is loaded")
-        rank, world, job = who(rank, world, job, f"load/{os.path.abspath(os.fspath(folder))}")
+        rank, world, job = who(rank, world, job, f"load/{place_key(folder)}")
         options = {
             "rank": rank,
             "map_location": map_location,
@@ -178,7 +180,7 @@ def save(
     step: left out, it is one more than the newest in the folder. Options are those of Saver, of the first save into
         that folder.
     A new folder each time is fine: the memory of a saver whose saves are on storage goes over to the next one."""
-    key = os.path.abspath(os.fspath(folder))
+    key = place_key(folder)
     saver = _by_folder.get(key)
     if saver is None:
         _close_idle()
@@ -206,7 +208,7 @@ def _close_idle() -> None:
 def wait(folder: "str | os.PathLike[str] | None" = None) -> None:
     """Waits for what `save` wrote into that folder, or into all."""
     for key, saver in list(_by_folder.items()):
-        if folder is None or key == os.path.abspath(os.fspath(folder)):
+        if folder is None or key == place_key(folder):
             saver.wait()
 
 

@@ -191,8 +191,8 @@ class StorageWriter(BlockingAsyncStager, _dcp.StorageWriter):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: "str | os.PathLike[str]") -> bool:
-        """Paths, no URLs."""
-        return "://" not in os.fspath(checkpoint_id)
+        """Paths, and addresses of object storage."""
+        return _saver.is_url(checkpoint_id) or "://" not in os.fspath(checkpoint_id)
 
 
 def _covering(shape: list[int], offsets: Any, lengths: Any) -> "tuple[int, int, bool]":
@@ -409,5 +409,5 @@ class StorageReader(_dcp.StorageReader):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: "str | os.PathLike[str]") -> bool:
-        """Paths, no URLs."""
-        return "://" not in os.fspath(checkpoint_id)
+        """Paths, and addresses of object storage."""
+        return _saver.is_url(checkpoint_id) or "://" not in os.fspath(checkpoint_id)

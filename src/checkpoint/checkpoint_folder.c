@@ -17,8 +17,10 @@
 #define DIGITS_MAX 18
 #define ATTEMPTS 5 /* to remove a folder in which another rank is just ending its part */
 
-static const char *const suffix_of[] = {
-    [MR_CHECKPOINT_COMPLETE] = "", [MR_CHECKPOINT_OLD] = ".old", [MR_CHECKPOINT_TMP] = ".tmp"};
+static const char *const suffix_of[] = {[MR_CHECKPOINT_COMPLETE] = "",
+                                        [MR_CHECKPOINT_OLD] = ".old",
+                                        [MR_CHECKPOINT_AGAIN] = ".again",
+                                        [MR_CHECKPOINT_TMP] = ".tmp"};
 
 struct mr_path mr_path(const char *fmt, ...)
 {
@@ -80,6 +82,12 @@ int mr_checkpoint_dirs_read(struct mr_store *s, const char *folder, struct mr_ch
 {
     *out = (struct mr_checkpoint_dirs){0};
     int rc = s->ops->list(s, folder, collect, out, err);
+    for (struct mr_checkpoint_dir *d = out->item; rc >= 0 && d < out->item + out->n; d++) {
+        d->whole = d->kind != MR_CHECKPOINT_TMP;
+        if (d->whole && mr_store_puts_whole(s)) /* C9 */
+            rc = mr_checkpoint_has_list(s, mr_checkpoint_dir_path(folder, d->step, d->kind).text, err);
+        d->whole = d->whole && (rc > 0 || !mr_store_puts_whole(s));
+    }
     if (rc < 0)
         mr_checkpoint_dirs_done(out);
     if (out->n)
@@ -95,10 +103,11 @@ void mr_checkpoint_dirs_done(struct mr_checkpoint_dirs *d)
 
 bool mr_checkpoint_dirs_usable(const struct mr_checkpoint_dirs *d, size_t i)
 {
-    const struct mr_checkpoint_dir *x = &d->item[i];
-    /* The complete one of the same step sorts right before the old one. */
-    bool replaced = i > 0 && d->item[i - 1].step == x->step && d->item[i - 1].kind == MR_CHECKPOINT_COMPLETE;
-    return x->kind == MR_CHECKPOINT_COMPLETE || (x->kind == MR_CHECKPOINT_OLD && !replaced);
+    /* Those of the same step sort right before it, the one that counts first. */
+    for (size_t k = i; k > 0 && d->item[k - 1].step == d->item[i].step; k--)
+        if (d->item[k - 1].whole)
+            return false;
+    return d->item[i].whole;
 }
 
 int mr_checkpoint_find(struct mr_store *s, const char *folder, uint64_t step, struct mr_path *out, struct mr_error *err)
@@ -189,8 +198,8 @@ int mr_checkpoint_dir_remove(struct mr_store *s, const char *dir, struct mr_erro
     int rc = -ENOTEMPTY;
     for (int attempt = 0; attempt < ATTEMPTS && !r.foreign && (rc == -ENOTEMPTY || rc == -EEXIST); attempt++)
         rc = remove_once(&r, &why);
-    if (r.foreign && (rc == -ENOTEMPTY || rc == -EEXIST))
-        rc = set_aside(s, dir, &why);
+    if (r.foreign && (rc == -ENOTEMPTY || rc == -EEXIST)) /* without a list nothing in it is in our way */
+        rc = mr_store_puts_whole(s) ? 0 : set_aside(s, dir, &why);
     if (rc == -ENOENT)
         return 0;
     if (rc < 0 && err)
@@ -198,10 +207,36 @@ int mr_checkpoint_dir_remove(struct mr_store *s, const char *dir, struct mr_erro
     return rc < 0 ? rc : 0;
 }
 
+int mr_checkpoint_has_list(struct mr_store *s, const char *dir, struct mr_error *err)
+{
+    struct mr_store_stat st;
+    struct mr_error why;
+    int rc = s->ops->stat(s, mr_path("%s/" MR_CHECKPOINT_LIST_NAME, dir).text, &st, &why);
+    if (rc && rc != -ENOENT && err)
+        *err = why;
+    return rc == -ENOENT ? 0 : rc ? rc : 1;
+}
+
+int mr_checkpoint_listed_remove(struct mr_store *s, const char *dir, struct mr_error *err)
+{
+    struct mr_error why;
+    int rc = s->ops->unlink(s, mr_path("%s/" MR_CHECKPOINT_LIST_NAME, dir).text, &why);
+    if (rc && rc != -ENOENT && err)
+        *err = why;
+    return rc && rc != -ENOENT ? rc : mr_checkpoint_dir_remove(s, dir, err);
+}
+
 int mr_checkpoint_retire(struct mr_store *s, const char *folder, uint64_t step, struct mr_error *err)
 {
     struct mr_path tmp = mr_checkpoint_dir_path(folder, step, MR_CHECKPOINT_TMP);
+    struct mr_path again = mr_checkpoint_dir_path(folder, step, MR_CHECKPOINT_AGAIN);
     int rc = mr_checkpoint_dir_remove(s, tmp.text, err);
+    if (!rc && mr_store_puts_whole(s)) {
+        rc = mr_checkpoint_listed_remove(s, again.text, err);
+        return rc ? rc
+                  : mr_checkpoint_listed_remove(s, mr_checkpoint_dir_path(folder, step, MR_CHECKPOINT_COMPLETE).text,
+                                                err);
+    }
     rc = rc ? rc : s->ops->rename(s, mr_checkpoint_dir_path(folder, step, MR_CHECKPOINT_COMPLETE).text, tmp.text, err);
     return rc ? rc : mr_checkpoint_dir_remove(s, tmp.text, err);
 }
@@ -210,15 +245,19 @@ int mr_checkpoint_folder_repair(struct mr_store *s, const char *folder, struct m
 {
     struct mr_checkpoint_dirs d;
     int rc = mr_checkpoint_dirs_read(s, folder, &d, err);
+    if (rc == -ENOENT && mr_store_puts_whole(s)) /* folders are not made there */
+        return 0;
     if (rc)
         return rc;
     for (size_t i = 0; i < d.n && !rc; i++) {
-        if (d.item[i].kind == MR_CHECKPOINT_COMPLETE)
-            continue;
+        bool usable = mr_checkpoint_dirs_usable(&d, i);
         struct mr_path path = mr_checkpoint_dir_path(folder, d.item[i].step, d.item[i].kind);
         struct mr_path final = mr_checkpoint_dir_path(folder, d.item[i].step, MR_CHECKPOINT_COMPLETE);
-        rc = mr_checkpoint_dirs_usable(&d, i) ? s->ops->rename(s, path.text, final.text, err)
-                                              : mr_checkpoint_dir_remove(s, path.text, err);
+        if (usable && d.item[i].kind == MR_CHECKPOINT_OLD)
+            rc = s->ops->rename(s, path.text, final.text, err);
+        else if (!usable && (mr_store_puts_whole(s) || d.item[i].kind != MR_CHECKPOINT_AGAIN))
+            rc = mr_store_puts_whole(s) ? mr_checkpoint_listed_remove(s, path.text, err)
+                                        : mr_checkpoint_dir_remove(s, path.text, err);
     }
     mr_checkpoint_dirs_done(&d);
     return rc;

@@ -4,12 +4,20 @@
  *   step-000000000120.tmp   one being written or removed: not a checkpoint
  *   step-000000000120.old   the complete one that is being replaced; it counts only while step-...120 is missing
  *
+ * Object storage has no rename. There a folder is complete once it has its list (checkpoint.json, the object written
+ * last), and loses it first when it is removed:
+ *
+ *   step-000000000120         with its list: complete; without: being written or removed
+ *   step-000000000120.again   the same step saved again: counts, with its list, once step-...120 has none any more
+ *   step-000000000120.tmp     what ranks leave for each other while it is written
+ *
  * Anything else in the folder is left alone. */
 #ifndef MR_CHECKPOINT_CHECKPOINT_FOLDER_H
 #define MR_CHECKPOINT_CHECKPOINT_FOLDER_H
 
 #include "store/store.h"
 
+#define MR_CHECKPOINT_LIST_NAME "checkpoint.json"
 /* Highest step: what 18 decimal digits hold. */
 #define MR_CHECKPOINT_STEP_MAX 999999999999999999ull
 /* Longest path of the folder; paths below it fit into MR_CHECKPOINT_PATH. */
@@ -22,11 +30,12 @@ struct mr_path {
 };
 struct mr_path mr_path(const char *fmt, ...) MR_PRINTF(1, 2);
 
-enum mr_checkpoint_kind { MR_CHECKPOINT_COMPLETE, MR_CHECKPOINT_OLD, MR_CHECKPOINT_TMP };
+enum mr_checkpoint_kind { MR_CHECKPOINT_COMPLETE, MR_CHECKPOINT_OLD, MR_CHECKPOINT_AGAIN, MR_CHECKPOINT_TMP };
 
 struct mr_checkpoint_dir {
     uint64_t step;
     enum mr_checkpoint_kind kind;
+    bool whole; /* by its name, or its list */
 };
 
 /* What is there, by step and then kind. */
@@ -48,9 +57,13 @@ int mr_checkpoint_find(struct mr_store *s, const char *folder, uint64_t step, st
                        struct mr_error *err);
 /* Removes a folder of files, or a file; a missing one is fine. */
 int mr_checkpoint_dir_remove(struct mr_store *s, const char *dir, struct mr_error *err);
+/* Whether there is a list in the folder: 1, 0, or the error of the look. */
+int mr_checkpoint_has_list(struct mr_store *s, const char *dir, struct mr_error *err);
+/* Removes a folder that its list makes complete: the list first. A missing one is fine. */
+int mr_checkpoint_listed_remove(struct mr_store *s, const char *dir, struct mr_error *err);
 /* Removes a complete checkpoint: under its final name it is whole at every moment. */
 int mr_checkpoint_retire(struct mr_store *s, const char *folder, uint64_t step, struct mr_error *err);
-/* Clears what a killed save left: removes .tmp folders, and .old ones or puts them back. */
+/* Clears what a killed save left: removes what is not complete, and .old ones or puts them back. */
 int mr_checkpoint_folder_repair(struct mr_store *s, const char *folder, struct mr_error *err);
 
 #endif

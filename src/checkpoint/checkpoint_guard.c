@@ -2,6 +2,7 @@
 #include "checkpoint/checkpoint_guard.h"
 
 #include "base/regular_file.h"
+#include "store/store.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,9 +20,13 @@
 void mr_checkpoint_canonical(const char *folder, char *out, int cap)
 {
     char whole[PATH_MAX], part[PATH_MAX], real[PATH_MAX];
-    snprintf(whole, sizeof whole, "%s%s", *folder == '/' ? "" : "./", folder);
+    snprintf(whole, sizeof whole, "%s%s", *folder == '/' || mr_store_is_url(folder) ? "" : "./", folder);
     for (size_t n = strlen(whole); n > 1 && whole[n - 1] == '/';)
         whole[--n] = '\0';
+    if (mr_store_is_url(folder)) {
+        snprintf(out, (size_t)cap, "%s", whole);
+        return;
+    }
     memcpy(part, whole, sizeof part);
     for (char *slash; !realpath(part, real) && (slash = strrchr(part, '/'));)
         *slash = '\0';

@@ -7,12 +7,12 @@
 #ifndef MR_CHECKPOINT_CHECKPOINT_LIST_H
 #define MR_CHECKPOINT_CHECKPOINT_LIST_H
 
+#include "checkpoint/checkpoint_folder.h"
+
 #include <millrace/plugin_checkpoint.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#define MR_CHECKPOINT_LIST_NAME "checkpoint.json"
 
 struct mr_checkpoint_entry {
     char name[192];

@@ -28,11 +28,18 @@ int mr_checkpoint_place_open(const char *folder, const char *store, uint32_t ran
         return mr_error_plain(err, MR_E_USAGE, "checkpoints need a folder, with a path of at most %d bytes",
                               MR_CHECKPOINT_FOLDER_MAX);
     struct mr_checkpoint_place p = {.folder = strdup(folder), .lock_fd = -1};
-    int rc = p.folder ? mr_store_open_with_events(store, mr_events_calls(events), &p.store, err)
+    char *spec = NULL;
+    int rc = p.folder ? mr_store_spec_for(store, folder, &spec, err)
                       : mr_error_set(err, -ENOMEM, "cannot make a checkpointer");
-    /* A checkpoint gets its name when it is complete, so a store that cannot rename is refused before the first save. */
+    rc = rc ? rc : mr_store_open_with_events(spec, mr_events_calls(events), &p.store, err);
+    free(spec);
+    p.by_list = !rc && mr_store_puts_whole(p.store);
+    /* Else a checkpoint gets its name when it is complete: a store that cannot rename is refused before the first save. */
     struct mr_path what = mr_path("keep checkpoints in '%s'", folder);
-    rc = rc ? rc : mr_store_require(p.store, MR_STORE_CAP_WRITE | MR_STORE_CAP_RENAME, what.text, err);
+    if (p.by_list)
+        mr_store_expect_changes(p.store);
+    else
+        rc = rc ? rc : mr_store_require(p.store, MR_STORE_CAP_WRITE | MR_STORE_CAP_RENAME, what.text, err);
     if (!rc && mr_store_confine(p.store, folder, false)) /* C7 */
         rc = mr_error_set(err, -ENOMEM, "cannot make a checkpointer");
     if (rc) {
@@ -111,8 +118,33 @@ int mr_checkpoint_retire_older(const struct mr_checkpoint_place *at, uint64_t ju
     return rc;
 }
 
-int mr_checkpoint_publish(const struct mr_checkpoint_place *at, uint64_t step, struct mr_error *err)
+int mr_checkpoint_target(const struct mr_checkpoint_place *at, uint64_t step, enum mr_checkpoint_kind *out,
+                         struct mr_error *err)
 {
+    struct mr_path final = mr_checkpoint_dir_path(at->folder, step, MR_CHECKPOINT_COMPLETE);
+    int complete = at->by_list ? mr_checkpoint_has_list(at->store, final.text, err) : 0;
+    if (complete < 0)
+        return complete;
+    *out = !at->by_list ? MR_CHECKPOINT_TMP : complete ? MR_CHECKPOINT_AGAIN : MR_CHECKPOINT_COMPLETE;
+    return 0;
+}
+
+/* The other copy, and what the ranks left for each other. */
+static int drop_other(const struct mr_checkpoint_place *at, uint64_t step, enum mr_checkpoint_kind target,
+                      struct mr_error *err)
+{
+    enum mr_checkpoint_kind other = target == MR_CHECKPOINT_AGAIN ? MR_CHECKPOINT_COMPLETE : MR_CHECKPOINT_AGAIN;
+    int rc = mr_checkpoint_listed_remove(at->store, mr_checkpoint_dir_path(at->folder, step, other).text, err);
+    return rc ? rc
+              : mr_checkpoint_dir_remove(at->store, mr_checkpoint_dir_path(at->folder, step, MR_CHECKPOINT_TMP).text,
+                                         err);
+}
+
+int mr_checkpoint_publish(const struct mr_checkpoint_place *at, uint64_t step, enum mr_checkpoint_kind target,
+                          struct mr_error *err)
+{
+    if (at->by_list)
+        return drop_other(at, step, target, err);
     const struct mr_store_ops *ops = at->store->ops;
     struct mr_path tmp = mr_checkpoint_dir_path(at->folder, step, MR_CHECKPOINT_TMP);
     struct mr_path final = mr_checkpoint_dir_path(at->folder, step, MR_CHECKPOINT_COMPLETE);
@@ -138,6 +170,11 @@ int mr_checkpoint_begin(const struct mr_checkpoint_place *at, uint64_t step, str
     struct mr_store_stat st;
     bool is_new = at->store->ops->stat(at->store, at->folder, &st, NULL) != 0;
     int rc = mr_store_mkdirs(at->store, at->folder, err);
+    uint64_t left;
+    if (!rc && at->by_list)
+        rc = mr_store_abort_unfinished(at->store, at->folder, "step-", &left, err);
+    if (at->by_list && rc == -EACCES) /* who may not list uploads leaves them to the bucket's rules */
+        rc = 0;
     struct mr_path folder = mr_path("%s", at->folder);
     if (!rc && is_new && at->fsync) /* the folder itself must outlive a crash, too: its name lies in its parent */
         rc = at->store->ops->sync_dir(at->store, dirname(folder.text), err);

@@ -17,6 +17,7 @@ struct mr_checkpoint_place {
     char *base;                /* of a tier: the folder of all ranks */
     struct mr_traffic *device; /* that the folder is on, or NULL */
     bool shared;               /* all ranks see one store */
+    bool by_list;              /* object storage: a checkpoint is complete by its list, not by its name (C9) */
     bool lead; /* this rank does what is done once: rank 0, and every rank where the store is private to its process */
     bool fsync;
     unsigned keep_last; /* 0 = all */
@@ -34,9 +35,15 @@ void mr_checkpoint_place_close(struct mr_checkpoint_place *p); /* also of one th
 
 /* Clears what a killed save left and makes the empty folder step-N.tmp. Nobody else may be writing to the place. */
 int mr_checkpoint_begin(const struct mr_checkpoint_place *at, uint64_t step, struct mr_error *err);
+/* Where the files of a save of that step go: step-N.tmp; on object storage the one of step-N and step-N.again that is not
+ * complete. */
+int mr_checkpoint_target(const struct mr_checkpoint_place *at, uint64_t step, enum mr_checkpoint_kind *out,
+                         struct mr_error *err);
 /* step-N.tmp becomes step-N. One that is there already steps aside first and comes back if the renaming fails, so a
- * complete copy exists at every moment (C1, C2). */
-int mr_checkpoint_publish(const struct mr_checkpoint_place *at, uint64_t step, struct mr_error *err);
+ * complete copy exists at every moment (C1, C2). On object storage the list has made the target complete; the other copy
+ * loses its list, then goes. */
+int mr_checkpoint_publish(const struct mr_checkpoint_place *at, uint64_t step, enum mr_checkpoint_kind target,
+                          struct mr_error *err);
 /* Removes all but the newest keep_last; the one just saved stays even if its step is lower than others'. */
 int mr_checkpoint_retire_older(const struct mr_checkpoint_place *at, uint64_t just_saved, struct mr_error *err);
 /* The list of the checkpoint in `dir`; MR_E_CORRUPT when there is none. */

@@ -28,6 +28,8 @@ int mr_state_tier_open(const struct mr_saver_tier *of, uint32_t rank, struct mr_
     int rc = mr_checkpoint_place_open(folder.text, of->store, rank, events, out, err);
     if (rc)
         return rc;
+    if (out->by_list)
+        return mr_error_plain(err, MR_E_USAGE, "'%s' is in object storage: a tier is a folder before it", of->folder);
     out->base = strdup(of->folder);
     return out->base && !mr_store_confine(out->store, of->folder, true) /* C7 */
                ? 0

@@ -63,6 +63,12 @@ static struct mr_path tmp_of(const struct mr_save *s)
     return mr_checkpoint_dir_path(s->place->at.folder, s->step, MR_CHECKPOINT_TMP);
 }
 
+/* Where its files are written; on object storage where they stay. */
+static struct mr_path files_of(const struct mr_save *s)
+{
+    return mr_checkpoint_dir_path(s->place->at.folder, s->step, s->target);
+}
+
 /* What a rank leaves there: its part of the list, or why it has none. */
 static struct mr_path left_by(const struct mr_save *s, uint32_t rank, const char *ending)
 {
@@ -123,6 +129,7 @@ int mr_save_init(struct mr_save *s, const struct mr_checkpoint_entry *file, size
     s->file = mr_arena_alloc(&s->memory, (files + SMALL_FILES) * sizeof(*s->file));
     s->files = s->file ? files : 0;
     s->chunk_bytes = chunk_bytes;
+    s->target = MR_CHECKPOINT_TMP;
     for (size_t i = 0; i < s->files; i++) {
         s->file[i] = (struct mr_save_file){.is = file[i], .left = file[i].bytes, .first = s->chunks};
         s->bytes += file[i].bytes;
@@ -143,10 +150,13 @@ void mr_save_again(struct mr_save *s, const struct mr_save_place *place)
     }
     s->begun = false;
     s->place = place;
+    s->target = MR_CHECKPOINT_TMP;
 }
 
 static int close_object(struct mr_object *o, int rc, struct mr_error *err)
 {
+    if (rc)
+        mr_object_abandon(o);
     int closed = mr_object_close(o, rc ? NULL : err);
     return rc ? rc : closed;
 }
@@ -280,7 +290,8 @@ static int wait_for_parts(const struct mr_save *s, struct mr_error *err)
 
 static int wait_for_name(struct mr_save *s, struct mr_error *err)
 {
-    struct mr_path final = mr_checkpoint_dir_path(s->place->at.folder, s->step, MR_CHECKPOINT_COMPLETE);
+    enum mr_checkpoint_kind kind = s->place->at.by_list ? s->target : MR_CHECKPOINT_COMPLETE;
+    struct mr_path final = mr_checkpoint_dir_path(s->place->at.folder, s->step, kind);
     struct mr_save_wait w = mr_save_wait_for(s->place, s->patience_ns);
     int rc = 0;
     while (!rc) {
@@ -330,7 +341,8 @@ static int sync_object(struct mr_save *s, struct mr_object *o, struct mr_error *
 static int put_text(struct mr_save *s, struct mr_path path, const char *text, bool passes, struct mr_error *err)
 {
     struct mr_object *o = NULL;
-    int rc = mr_object_open(s->place->at.store, path.text, MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_TRUNCATE, &o, err);
+    unsigned flags = MR_OBJ_WRITE | MR_OBJ_CREATE | (passes ? MR_OBJ_TRUNCATE : MR_OBJ_EXCLUSIVE);
+    int rc = mr_object_open(s->place->at.store, path.text, flags, &o, err);
     if (!rc && *text)
         rc = mr_object_write(o, text, strlen(text), 0, err);
     if (!rc && !passes)
@@ -364,7 +376,7 @@ static int make_room(struct mr_object *o, uint64_t bytes, struct mr_error *err)
 /* The lock is held, or nobody else is there yet. */
 static int open_file(const struct mr_save *s, struct mr_save_file *f, struct mr_error *err)
 {
-    struct mr_path path = mr_path("%s/%s", tmp_of(s).text, f->is.name);
+    struct mr_path path = mr_path("%s/%s", files_of(s).text, f->is.name);
     /* Exclusive: the folder is new, so a file that exists is another rank's of the same name. */
     unsigned flags = MR_OBJ_WRITE | MR_OBJ_CREATE | MR_OBJ_EXCLUSIVE;
     if (s->place->direct && f->left)
@@ -390,6 +402,8 @@ int mr_save_begin(struct mr_save *s, struct mr_error *err)
     }
     rc = mr_save_agree(p, rc, err);
     s->begun = !rc;
+    /* the same on all ranks: none is published before all parts are there */
+    rc = rc ? rc : mr_checkpoint_target(&p->at, s->step, &s->target, err);
     for (size_t i = 0; i < s->files && i < OPEN_AT_ONCE && !rc && !p->agree; i++)
         rc = open_file(s, &s->file[i], err);
     return rc;
@@ -496,8 +510,10 @@ static int hand_over(struct mr_save *s, const struct mr_checkpoint_list *l, stru
 {
     uint32_t rank = s->place->rank;
     struct mr_store *store = s->place->at.store;
-    int rc = put_list(s, left_by(s, rank, ".half"), l, err);
-    return rc ? rc : store->ops->rename(store, left_by(s, rank, ".half").text, left_by(s, rank, ".part").text, err);
+    int rc = put_list(s, left_by(s, rank, s->place->at.by_list ? ".part" : ".half"), l, err);
+    return s->place->at.by_list || rc
+               ? rc
+               : store->ops->rename(store, left_by(s, rank, ".half").text, left_by(s, rank, ".part").text, err);
 }
 
 /* ---- the leader ---- */
@@ -515,7 +531,8 @@ static int join(const struct mr_save *s, struct mr_checkpoint_list *all, struct 
             break;
         rc = mr_checkpoint_list_append(all, &part, err);
         mr_checkpoint_list_done(&part);
-        rc = rc ? rc : at->store->ops->unlink(at->store, path.text, err);
+        if (!rc && !at->by_list)
+            rc = at->store->ops->unlink(at->store, path.text, err);
     }
     return rc ? rc : mr_checkpoint_list_check(all, err);
 }
@@ -525,11 +542,12 @@ static int publish(struct mr_save *s, struct mr_checkpoint_list *all, struct mr_
     const struct mr_save_place *p = s->place;
     char latest[32];
     int rc = join(s, all, err);
-    if (!rc && p->world > 1 && !p->agree)
+    if (!rc && p->world > 1 && !p->agree && !p->at.by_list)
         rc = p->at.store->ops->unlink(p->at.store, marker_of(s).text, err);
-    rc = rc ? rc : put_list(s, mr_path("%s/" MR_CHECKPOINT_LIST_NAME, tmp_of(s).text), all, err);
+    rc = rc ? rc : put_list(s, mr_path("%s/" MR_CHECKPOINT_LIST_NAME, files_of(s).text), all, err);
     uint64_t start = mr_now_ns();
-    rc = rc ? rc : mr_checkpoint_publish(&p->at, s->step, err);
+    s->durable_ns = !rc && p->at.by_list ? start : 0; /* the list is the commit */
+    rc = rc ? rc : mr_checkpoint_publish(&p->at, s->step, s->target, err);
     if (rc)
         return rc;
     tell(s, MR_SPAN_CKPT_RENAME, start, 0);
@@ -549,11 +567,13 @@ static int publish(struct mr_save *s, struct mr_checkpoint_list *all, struct mr_
 static void abandon(struct mr_save *s, const struct mr_error *why)
 {
     const struct mr_save_place *p = s->place;
-    close_files(s, 0, NULL);
+    close_files(s, MR_E_INTERRUPTED, NULL);
     if (p->at.lead) {
         if (p->world > 1 && !p->agree)
             put_text(s, failed_path(s), why->message, true, NULL);
         mr_checkpoint_dir_remove(p->at.store, tmp_of(s).text, NULL);
+        if (p->at.by_list && s->begun && !s->durable_ns) /* C9: with its list it is complete, whatever failed then */
+            mr_checkpoint_listed_remove(p->at.store, files_of(s).text, NULL);
         return;
     }
     /* Before the folder is there, the word would be lost and the leader wait for its whole time. */

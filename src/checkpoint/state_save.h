@@ -52,6 +52,7 @@ struct mr_save_file {
 
 struct mr_save {
     const struct mr_save_place *place; /* where it is written to */
+    enum mr_checkpoint_kind target;    /* of its folder there; from its beginning on */
     uint64_t step, bytes;              /* of all files */
     char id[64];                       /* which save of which job: the same on all ranks */
     char by[72];    /* which job drains it, "" for a save: a job before may have left the marks of its own drain */

@@ -85,7 +85,7 @@ static int start(struct mr_saver *s, struct mr_error *err)
     s->place.stopped = s->hooks.stopped;
     s->place.agree = s->hooks.agree;
     s->place.user = s->hooks.user;
-    if (!rc && !s->p.sync)
+    if (!rc && !s->p.sync && !s->place.at.by_list)
         rc = mr_store_require(s->place.at.store, MR_STORE_CAP_OFFSET_WRITE, what, err);
     rc = rc ? rc : lock_folder(s, err);
     rc = rc ? rc : open_tiers(s, err);

@@ -363,13 +363,14 @@ static int drain_one(struct drain *d, struct mr_error *err)
 /* The place has this save, or one of the step that was made later. */
 static bool is_in(const struct mr_save_place *at, const struct mr_state_had *h, bool or_newer)
 {
-    struct mr_path dir = mr_checkpoint_dir_path(at->at.folder, h->step, MR_CHECKPOINT_COMPLETE);
+    struct mr_path dir;
     struct mr_state_had there;
-    if (!mr_state_have_look(&at->at, dir.text, h->step, &there))
+    if (mr_checkpoint_find(at->at.store, at->at.folder, h->step, &dir, NULL) ||
+        !mr_state_have_look(&at->at, dir.text, h->step, &there))
         return false;
     if (strcmp(there.id, h->id) == 0 && (there.fsync || !at->at.fsync))
         return true;
-    if (!or_newer || there.time_ns <= h->time_ns)
+    if (!or_newer || at->at.by_list || there.time_ns <= h->time_ns) /* a server has a clock of its own */
         return false;
     mr_log(MR_LOG_WARN, "'%s' is newer than the copy of its step in the burst buffer, which is dropped", dir.text);
     return true;

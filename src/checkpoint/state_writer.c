@@ -287,7 +287,8 @@ static int write_unit(struct mr_worker_ctx *ctx, uint64_t index, struct mr_error
 
 static int write_all(struct direct *d, struct mr_error *err)
 {
-    d->by_chunk = d->save->files == 1 && mr_store_caps(d->save->place->at.store) & MR_STORE_CAP_OFFSET_WRITE;
+    d->by_chunk = d->save->files == 1 &&
+                  mr_store_caps(d->save->place->at.store) & (MR_STORE_CAP_OFFSET_WRITE | MR_STORE_CAP_MULTIPART);
     size_t units = d->by_chunk ? d->save->chunks : d->save->files;
     unsigned threads = (unsigned)MR_MIN((size_t)d->s->p.copy_threads, MR_MAX(units, (size_t)1));
     d->buf = aligned_alloc(4096, threads * MR_ALIGN_UP(d->save->chunk_bytes, 4096u));

@@ -280,7 +280,7 @@ static int count_others(const struct mr_checkpoint_place *at, uint64_t step, uns
     *there = false;
     for (size_t i = 0; i < d.n; i++) {
         bool usable = mr_checkpoint_dirs_usable(&d, i);
-        *there |= usable && d.item[i].step == step && d.item[i].kind == MR_CHECKPOINT_COMPLETE;
+        *there |= usable && d.item[i].step == step && d.item[i].kind != MR_CHECKPOINT_OLD;
         *n += usable && d.item[i].step != step;
     }
     mr_checkpoint_dirs_done(&d);
