@@ -351,7 +351,7 @@ static void network_facts(struct explain_job *j, const struct explain_tally *tal
         transfer += t->net_transfer_ns;
         bytes += t->net_bytes;
         requests += t->net_requests;
-        if (all <= most || file->len <= sizeof stem || memcmp(file->path, stem, sizeof stem - 1))
+        if (all <= most || file->len <= sizeof stem || memcmp(file->path, stem, sizeof stem - 1) != 0)
             continue;
         most = all;
         f->peer = mr_explain_clean_name(&j->x->arena, file->path + sizeof stem - 1, file->len - sizeof stem);

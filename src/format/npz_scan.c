@@ -147,7 +147,7 @@ static int read_labels(struct npz_scan *s, struct mr_error *err)
     if (!m || m->bytes > 16ull * LABELS_MAX)
         return 0;
     struct mr_zip_place place;
-    struct mr_npy_header h;
+    struct mr_npy_header h = {0};
     uint8_t *data;
     int rc;
     if ((rc = mr_zip_locate(s->o, &s->list, m, &place, err)) < 0 || (rc = read_member(s, m, &place, &data, err)) < 0)
@@ -319,7 +319,7 @@ static void strip_one(struct mr_npy_header *h, bool *rows, bool last, struct mr_
 static int scan_one(struct npz_scan *s, bool rows, struct mr_npz_layout *l, struct mr_error *err)
 {
     const struct mr_zip_member *m = choose_member(&s->list);
-    struct mr_npy_header h;
+    struct mr_npy_header h = {0};
     bool last = false;
     int rc;
     if (!m)
@@ -433,7 +433,7 @@ static int place_rows(struct npz_fields *x, struct npz_field *f, struct mr_error
 static int open_field(struct npz_fields *x, const struct mr_zip_member *m, struct mr_error *err)
 {
     struct npz_field *f = &x->f[x->n];
-    struct mr_npy_header h;
+    struct mr_npy_header h = {0};
     bool rows = x->rows, last = x->last;
     *f = (struct npz_field){.member = m};
     int rc = member_header(&x->s, m, &f->l.place, &h, err);

@@ -9,6 +9,7 @@
 #include "format/parquet_codec.h"
 #include "format/parquet_values.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <libdeflate.h>
 #include <stdlib.h>
@@ -473,7 +474,7 @@ static int read_dictionary(struct builder *b, const struct mr_pq_page *page, con
     }
     if (!b->each)
         return b->words > len / 4 ? damaged("dictionary", err) : split_words(b, p, len, err);
-    if (b->t->physical == MR_PQ_BOOLEAN || b->words > len / b->physical)
+    if (b->t->physical == MR_PQ_BOOLEAN || !b->physical || b->words > len / b->physical)
         return damaged("dictionary", err);
     b->dictionary = malloc(b->words * b->each + SLACK);
     if (!b->dictionary)
@@ -565,6 +566,7 @@ static int finish(struct builder *b, void **out, size_t *out_len, struct mr_erro
         memcpy(b->unit + b->at, b->end, b->rows * sizeof(*b->end));
         b->at += b->rows * sizeof(*b->end);
     }
+    assert(b->unit); /* its header was there first */
     memcpy(b->unit, &u, sizeof u);
     *out = b->unit;
     *out_len = b->at;

@@ -207,7 +207,8 @@ static void put_measured(const struct mr_job_measured *m, struct mr_scenario *s)
 {
     s->size_mean_mb = m->sample_bytes / MB;
     s->epochs = (uint32_t)m->epochs;
-    s->steps = m->steps < m->epochs * (double)(s->samples / s->batch) ? (uint64_t)m->steps : 0;
+    const uint64_t whole_batches = s->samples / s->batch; /* of an epoch */
+    s->steps = m->steps < m->epochs * (double)whole_batches ? (uint64_t)m->steps : 0;
     if (m->tier_nodes > 0) {
         s->staging_serves = true;
         s->nodes = (uint32_t)m->tier_nodes;

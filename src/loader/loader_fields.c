@@ -5,6 +5,7 @@
 #include "loader/loader_fields.h"
 #include "loader/loader_internal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,6 +110,7 @@ int mr_loader_select_fields(struct mr_loader *l, struct mr_error *err)
         l->field[k].use = l->p.uses ? l->p.uses[k] : MR_USE_AUTO;
         l->field[k].use_given = l->field[k].use != MR_USE_AUTO;
         l->field_name[k] = l->field[k].field->name;
+        assert(l->main_field <= k);
         if (l->field[k].field->role == MR_FIELD_INPUT && l->field[l->main_field].field->role != MR_FIELD_INPUT)
             l->main_field = k;
     }

@@ -5,6 +5,7 @@
 #include "base/common.h"
 #include "base/rng.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <millrace/order.h>
@@ -117,8 +118,10 @@ static int link_nodes(struct mr_mixture *m, const struct mr_mixture_params *p, s
         if (node->n_children && !node->child)
             return mr_error_set(err, -ENOMEM, "cannot make a mixture of %u sources", m->n);
     }
-    for (uint32_t i = 1; i < m->n; i++)
+    for (uint32_t i = 1; i < m->n; i++) {
+        assert(m->node[m->node[i].parent].child); /* it counted this one */
         m->node[m->node[i].parent].child[m->node[i].place] = i;
+    }
     return 0;
 }
 
@@ -148,7 +151,7 @@ static int weigh(struct mr_mixture *m, struct mix_node *node, const struct mr_mi
 {
     uint32_t n = node->n_children, index = (uint32_t)(node - m->node);
     double *weight = malloc(n * sizeof(*weight));
-    uint32_t *units = malloc(n * sizeof(*units));
+    uint32_t *units = calloc(n, sizeof(*units));
     int rc = weight && units ? check_tokens(m, node, err) : mr_error_set(err, -ENOMEM, "cannot make a mixture");
     for (uint32_t c = 0; rc >= 0 && c < n; c++)
         weight[c] = p->nodes[node->child[c]].weight;
@@ -175,7 +178,7 @@ static int change(struct mr_mixture *m, const struct mr_mixture_change *x, struc
     if (x->node >= m->n || !m->node[x->node].n_children)
         return mr_error_plain(err, MR_E_USAGE, "a change of weights is of node %u, which has no sources", x->node);
     struct mix_node *node = &m->node[x->node];
-    uint32_t *units = malloc(node->n_children * sizeof(*units));
+    uint32_t *units = calloc(node->n_children, sizeof(*units));
     int rc = units ? 0 : mr_error_set(err, -ENOMEM, "cannot hold the weights of '%s'", node->name);
     if (rc >= 0 && x->from <= node->last_change)
         rc = mr_error_plain(err, MR_E_USAGE,
@@ -306,7 +309,7 @@ int mr_mixture_get(struct mr_mixture *m, uint64_t first, uint64_t stride, struct
 
 int mr_mixture_given(struct mr_mixture *m, uint64_t k, uint64_t *given, struct mr_error *err)
 {
-    uint64_t *part = malloc(m->n * sizeof(*part));
+    uint64_t *part = calloc(m->n, sizeof(*part));
     int rc = part ? 0 : mr_error_set(err, -ENOMEM, "cannot count the items of %u sources", m->n);
     given[0] = k;
     for (uint32_t i = 0; rc >= 0 && i < m->n; i++) {
@@ -323,7 +326,7 @@ int mr_mixture_given(struct mr_mixture *m, uint64_t k, uint64_t *given, struct m
 
 int mr_mixture_shares(struct mr_mixture *m, uint64_t k, struct mr_mixture_share *shares, struct mr_error *err)
 {
-    uint64_t *given = malloc(m->n * sizeof(*given));
+    uint64_t *given = calloc(m->n, sizeof(*given));
     int rc = given ? mr_mixture_given(m, k, given, err) : mr_error_set(err, -ENOMEM, "cannot count the items");
     for (uint32_t i = 0; rc >= 0 && i < m->n; i++) {
         const struct mix_node *node = &m->node[i];

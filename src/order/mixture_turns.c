@@ -309,6 +309,7 @@ static int add_tail(struct mr_turns *p, struct version *v, uint64_t tail, struct
 /* Fills the last block. Does what follows it repeat an earlier one? */
 static void look_for_repeats(struct mr_turns *p, struct version *v)
 {
+    assert(v->blocks.n && v->blocks.item);
     struct block *last = &v->blocks.item[v->blocks.n - 1];
     fill(p, v, last->n);
     for (uint32_t i = 0; i < v->blocks.n && !v->repeats; i++)

@@ -71,7 +71,7 @@ static int differs(uint64_t id, const char *what, const struct mr_field *f, stru
 static int compare_one(struct mr_dataset_reader *a, struct mr_dataset_reader *b, const struct comparing *c, unsigned k,
                        uint64_t id, struct mr_error *err)
 {
-    struct mr_sample x, y;
+    struct mr_sample x = {0}, y = {0};
     int rc = mr_dataset_read(a, id, c->a->flags, NULL, 0, &x, err);
     if (rc == 0)
         rc = mr_dataset_read(b, id, c->b->flags, NULL, 0, &y, err);
@@ -80,7 +80,7 @@ static int compare_one(struct mr_dataset_reader *a, struct mr_dataset_reader *b,
     const struct mr_field *f = &c->a->field[k];
     if (k == 0 && x.label != y.label)
         return differs(id, "label", f, err);
-    if (x.bytes != y.bytes || memcmp(x.data, y.data, x.bytes) != 0)
+    if (x.bytes != y.bytes || (x.bytes && memcmp(x.data, y.data, x.bytes) != 0))
         return differs(id, "content", f, err);
     bool same = strcmp(x.dtype, y.dtype) == 0 && x.n_dims == y.n_dims &&
                 memcmp(x.dims, y.dims, x.n_dims * sizeof(x.dims[0])) == 0;

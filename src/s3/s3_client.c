@@ -218,7 +218,7 @@ static void try_again(struct mr_s3_lane *l, struct mr_s3_op *op, long retry_afte
 {
     uint64_t now = mr_now_ns();
     uint64_t most = MR_MIN(BACKOFF_MAX_NS, BACKOFF_MIN_NS << MR_MIN(op->tries - 1, 10u));
-    uint64_t wait = most / 2 + (uint64_t)(mr_rng_unit(mr_mix64(++l->seed)) * (double)(most / 2));
+    uint64_t half = most / 2, wait = half + (uint64_t)(mr_rng_unit(mr_mix64(++l->seed)) * (double)half);
     if (retry_after_s > 0)
         wait = MR_MAX(wait, (uint64_t)retry_after_s * NS_PER_S);
     uint64_t at = MR_MAX(take_token(l->c, now), now + wait);

@@ -135,7 +135,7 @@ static void add_conditions(struct builder *b, const struct mr_s3_op *op)
     char text[64];
     if (op->if_absent && !atomic_load(&b->s->lane->c->no_conditional))
         add(b, "If-None-Match", "*", false);
-    if (op->if_match && *op->if_match && strncmp(op->if_match, "W/", 2)) /* a weak one never matches */
+    if (op->if_match && *op->if_match && strncmp(op->if_match, "W/", 2) != 0) /* a weak one never matches */
         add(b, "If-Match", op->if_match, false);
     if (op->ranged) {
         snprintf(text, sizeof text, "bytes=%llu-%llu", (unsigned long long)op->from,

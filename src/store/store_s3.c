@@ -326,7 +326,7 @@ static int add_name(void *user, const struct mr_s3_entry *e)
 static int s3_list(struct mr_store *base, const char *path, mr_store_list_fn *fn, void *user, struct mr_error *err)
 {
     struct s3_store *s = store_of(base);
-    struct mr_store_stat st;
+    struct mr_store_stat st = {0};
     struct listing l = {0};
     char bucket[MR_S3_BUCKET_MAX], prefix[MR_S3_KEY_MAX + 2];
     int rc = folder_of(path, bucket, prefix, err);
