@@ -146,11 +146,29 @@ def copy(source: str, to: str) -> None:
         out.write(f.read())
 
 
+def stage_answers(s: dict[str, Any], to: str) -> None:
+    """The answers of the server as files, by as many connections as the loader has workers."""
+    parts = max(1, int(s["num_workers"]))
+
+    def part(first: int) -> None:
+        files = Files(s)
+        for i in range(first, int(s["files"]), parts):
+            with open(os.path.join(to, "%05d.bin" % i), "wb") as out:
+                out.write(files.read_http(i))
+
+    with concurrent.futures.ThreadPoolExecutor(parts) as pool:
+        list(pool.map(part, range(parts)))
+    s["read"], s["folder"] = "file", to
+
+
 def stage(s: dict[str, Any]) -> None:
     """Into memory, before training, by as many as read: a wait as well."""
     with Waiting():
         source, to = s["folder"], s["stage"]
         os.makedirs(to, exist_ok=True)
+        if s["read"] == "http":
+            stage_answers(s, to)
+            return
         names = [name for name in os.listdir(source) if (s["read"] != "file") == name.endswith(".pack")]
         with concurrent.futures.ThreadPoolExecutor(max(1, int(s["num_workers"]))) as pool:
             list(pool.map(lambda name: copy(os.path.join(source, name), os.path.join(to, name)), names))
