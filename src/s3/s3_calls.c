@@ -24,6 +24,7 @@ int mr_s3_head(struct mr_s3_client *c, const char *bucket, const char *key, stru
     int rc = mr_s3_run(c, &op, err);
     if (rc && rc != -ENOENT && op.status >= 400) { /* an answer to HEAD has no body: GET brings the server's words */
         char one;
+        bool is_late = op.status >= 500 || op.status == 429 || op.status == 408; /* HEAD took its deadline: no more */
         mr_s3_op_done(&op);
         op = (struct mr_s3_op){.verb = MR_S3_GET,
                                .bucket = bucket,
@@ -31,6 +32,7 @@ int mr_s3_head(struct mr_s3_client *c, const char *bucket, const char *key, stru
                                .ranged = true,
                                .place = &one,
                                .room = 1,
+                               .once = is_late,
                                .verb_text = "open"};
         rc = mr_s3_run(c, &op, err);
     }

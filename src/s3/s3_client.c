@@ -21,7 +21,7 @@
 #include <time.h>
 
 #define NS_PER_S 1000000000ull
-#define FIRST_CONTACT_NS (5 * NS_PER_S) /* so long a server is looked for that has never answered */
+#define FIRST_CONTACT_NS (5 * NS_PER_S) /* so long a client looks for a server that has never answered */
 #define BACKOFF_MIN_NS (50 * MR_NS_PER_MS)
 #define BACKOFF_MAX_NS (5 * NS_PER_S)
 #define TOKENS_MAX 500.0
@@ -214,6 +214,15 @@ static void slow_down(struct mr_s3_lane *l, uint64_t now)
     l->limit = MR_MAX(1.0, l->limit / 2);
 }
 
+/* When an op ends at the latest. A server that has never answered is looked for once, not once more by each op. */
+static uint64_t last_ns(struct mr_s3_client *c, const struct mr_s3_op *op)
+{
+    if (atomic_load_explicit(&c->reached, memory_order_relaxed))
+        return op->deadline_ns;
+    uint64_t first = atomic_load_explicit(&c->first_ns, memory_order_relaxed);
+    return MR_MIN(op->deadline_ns, first + MR_MIN(c->deadline_ns, FIRST_CONTACT_NS));
+}
+
 static void try_again(struct mr_s3_lane *l, struct mr_s3_op *op, long retry_after_s)
 {
     uint64_t now = mr_now_ns();
@@ -222,8 +231,7 @@ static void try_again(struct mr_s3_lane *l, struct mr_s3_op *op, long retry_afte
     if (retry_after_s > 0)
         wait = MR_MAX(wait, (uint64_t)retry_after_s * NS_PER_S);
     uint64_t at = MR_MAX(take_token(l->c, now), now + wait);
-    bool reached = atomic_load_explicit(&l->c->reached, memory_order_relaxed);
-    if (at > (reached ? op->deadline_ns : MR_MIN(op->deadline_ns, op->submit_ns + FIRST_CONTACT_NS))) {
+    if (op->once || at > last_ns(l->c, op)) {
         size_t len = strlen(op->why.message);
         snprintf(op->why.message + len, sizeof op->why.message - len, "; %u %s in %.0f s", op->tries,
                  mr_plural(op->tries, "try", "tries"), (double)(now - op->submit_ns) / 1e9);
@@ -517,6 +525,9 @@ void mr_s3_lane_start(struct mr_s3_lane *l, struct mr_s3_op *op)
     op->send[0] = op->send[1] = NULL;
     op->submit_ns = mr_now_ns();
     op->deadline_ns = op->submit_ns + l->c->deadline_ns;
+    uint64_t none = 0;
+    atomic_compare_exchange_strong_explicit(&l->c->first_ns, &none, op->submit_ns, memory_order_relaxed,
+                                            memory_order_relaxed);
     l->under_way++;
     make_ready(l, op);
 }

@@ -60,6 +60,7 @@ struct mr_s3_op {
     const void *body;
     size_t body_bytes;
     bool needs_md5;        /* DeleteObjects */
+    bool once;             /* is not repeated because of the server's trouble */
     const char *verb_text; /* for messages: "read" */
     void *user;
     /* out */

@@ -22,7 +22,8 @@ struct mr_s3_client {
     double hedge;
     struct mr_s3_stats stats;
     _Atomic bool no_conditional;
-    _Atomic bool reached; /* some server has answered: what breaks now may come back */
+    _Atomic bool reached;      /* some server has answered: what breaks now may come back */
+    _Atomic uint64_t first_ns; /* when the first op started; 0: none has */
     _Atomic int64_t skew_ms;
     pthread_mutex_t lock; /* guards what follows; held while credentials are renewed, never during other requests */
     char region[64];
