@@ -30,7 +30,8 @@ at_once() { # status, command...
 at_once 0 $MILLRACE gen set --files 2 --samples-per-file 2 --size 4096 -q
 at_once 0 $MILLRACE cache fill cache set/train --capacity 50MB -q
 key=$(basename "$(dirname "$(find cache -name about.json)")")
-for file in $(ls "cache/$key"); do
+for file in "cache/$key"/*; do
+    file=${file##*/}
     mv "cache/$key/$file" kept && mkfifo "cache/$key/$file"
     at_once 0 $MILLRACE cache ls cache
     [ -p "cache/$key/$file" ] || fail "$file was removed"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # `millrace ckpt`: lists, shows, verifies and removes checkpoints of both engines, names damage, says how often to save.
 set -u
-dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT && cd "$dir"
+dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT && cd "$dir" || exit 1
 fail() { echo "FAIL: $*"; exit 1; }
 for engine in sync async; do
     "$MILLRACE" run default --generate --data data --ranks 2 --out "r-$engine" workflow.checkpoint=true checkpoint.engine=$engine \
@@ -21,7 +21,7 @@ for engine in sync async; do
     printf 'X' | dd of="$victim" bs=1 seek=500000 conv=notrunc 2>err
     "$MILLRACE" ckpt verify $c --step "$step" >out 2>err; [ $? = 4 ] && grep -q "$(basename "$victim").*checksum" err || fail "damage: $(cat out err)"
     "$MILLRACE" ckpt rm $c --step "$step" || fail "rm"
-    [ -e "$c"/step-*"$step" ] && fail "rm left it"
+    compgen -G "$c/step-*$step" >/dev/null && fail "rm left it"
     last=$("$MILLRACE" ckpt ls $c | awk '/complete/ {print $1}')
     "$MILLRACE" ckpt rm $c --step "$last" 2>err; [ $? = 2 ] && grep -q "only complete" err || fail "rm of the last one"
     "$MILLRACE" ckpt rm $c --step "$last" --force || fail "rm --force"

@@ -8,9 +8,10 @@ set -eu
 src=$MR_SOURCE_DIR
 mkdir bin local
 ln -s "$MILLRACE" bin/millrace
+# shellcheck disable=SC2154 # dir: expect.sh
 export PATH=$dir/bin:$PATH MILLRACE_WORKLOADS=$src/workloads MILLRACE_CALIBRATE_BUDGET=3s
 export ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=report_bugs=0 # MPI libraries leak at exit
-mpi= mpi_flags=
+mpi='' mpi_flags=''
 if command -v mpirun >/dev/null; then
     mpi=mpich
     mpirun --version 2>/dev/null | grep -q "Open MPI" && mpi=openmpi mpi_flags="--oversubscribe --allow-run-as-root"

@@ -10,7 +10,7 @@ fail() { echo "FAIL: $*" >&2; exit 1; }
 expect() {
     local want=$1 words=$2 have=0
     shift 2
-    timeout -k 1 $(limit 10) "$MILLRACE" "$@" >out 2>err </dev/null || have=$?
+    timeout -k 1 "$(limit 10)" "$MILLRACE" "$@" >out 2>err </dev/null || have=$?
     [ "$have" = "$want" ] || fail "'millrace $*': want status $want, have $have: $(cat err)"
     grep -qF -- "$words" err || fail "'millrace $*' does not say '$words': $(cat err)"
 }
@@ -31,7 +31,7 @@ expect 2 "'pipe.yaml'" workloads show "$(mkfifo pipe.yaml && echo pipe.yaml)"
 mkdir loop
 ln -s . loop/again
 echo 1 >loop/a.raw
-timeout -k 1 $(limit 20) "$MILLRACE" -q scan loop --format raw | grep -q ' 1 sample,' || fail "a loop of links multiplies files"
+timeout -k 1 "$(limit 20)" "$MILLRACE" -q scan loop --format raw | grep -q ' 1 sample,' || fail "a loop of links multiplies files"
 
 # An empty file has no samples, and so no manifest.
 : >empty.csv

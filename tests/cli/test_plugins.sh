@@ -8,6 +8,7 @@ cc=$(command -v "${CC:-cc}") || { echo "SKIP: no C compiler"; exit 77; }
 unset MILLRACE_PLUGIN_PATH
 . "$MR_SOURCE_DIR/tests/cli/expect.sh"
 
+# shellcheck disable=SC2154 # dir: expect.sh
 cmake --install "$MR_BINARY_DIR" --prefix "$dir/prefix" >log 2>&1 || fail "cannot install: $(tail -5 log)"
 m=$dir/prefix/bin/millrace
 mkdir plugins && cp "$MR_SOURCE_DIR"/examples/plugins/* plugins
@@ -89,21 +90,21 @@ done
 expect 2 "$m" run presets/marks.yaml "plugin=$dir/mark.so" --out none # an override is the user's own word
 rm marked
 # ---- what others can change is refused, whoever names it
-refused()
+untrusted()
 {
     expect 2 "$m" gen x "plugin=$1"
     grep -q "$2" err || fail "$1: $(cat err)"
     [ ! -e marked ] || fail "$1 was loaded"
 }
-chmod 777 mark.so && refused "$dir/mark.so" "others can write to it"
+chmod 777 mark.so && untrusted "$dir/mark.so" "others can write to it"
 chmod 755 mark.so && mkdir -m 775 shared && mkdir shared/mine && cp mark.so shared/mine && ln -s shared/mine link
-refused link/mark.so "others can write to '$dir/shared'"
-refused "$dir/shared" "others can write to it"
+untrusted link/mark.so "others can write to '$dir/shared'"
+untrusted "$dir/shared" "others can write to it"
 if [ "$(id -u)" = 0 ]; then
-    chown 12345 mark.so && refused "$dir/mark.so" "another user owns it"
+    chown 12345 mark.so && untrusted "$dir/mark.so" "another user owns it"
     chown 0 mark.so
 fi
-mkfifo pipe.so && refused "$dir/pipe.so" "not a regular file"
+mkfifo pipe.so && untrusted "$dir/pipe.so" "not a regular file"
 
 # without the plug-ins the names are unknown, and a plug-in that is not there is named with its line
 expect 2 "$m" gen x --format lenrec

@@ -91,7 +91,7 @@ expect 0 "$MILLRACE" export -f timelogger -o again.csv quoted.csv; grep -qF '"sa
 
 # ---- its collector was killed ----
 "$MILLRACE" -q trace --no-python -o live.mrt -- sh -c 'cat reads.py >/dev/null; sleep 4' >/dev/null 2>&1 & tracer=$!
-for i in $(seq 100); do [ -d live.mrt.spool ] && ls live.mrt.spool/ | grep -q ring && break; sleep 0.1; done
+for _ in $(seq 100); do compgen -G 'live.mrt.spool/*ring*' >/dev/null && break; sleep 0.1; done
 sleep 0.5; kill -9 $tracer; wait $tracer 2>/dev/null || :
 have=0; "$MILLRACE" report live.mrt >out 2>err || have=$?
 [ $have = 4 ] || { [ $have = 6 ] && grep -q "the trace has no end" out && ! grep -q "trace complete" out; } || { cat out err; fail "an unfinished trace: $have"; }

@@ -45,7 +45,7 @@ export ASAN_OPTIONS=detect_leaks=0 # threads that cannot be ended keep their mem
 "$MILLRACE" -q run w.yaml --ranks 2 --out o1 --store "fault(op=read,path=*.npz,every=1,slow=200s):posix" >out 2>err & p=$!
 ready $p; sleep 0.5; kill -INT $p; start=$SECONDS
 rc=0; wait $p || rc=$?
-[ $rc = 130 ] && [ $((SECONDS - start)) -le $(limit 9) ] || fail "SIGINT while reading: $rc after $((SECONDS - start)) s"
+[ $rc = 130 ] && [ $((SECONDS - start)) -le "$(limit 9)" ] || fail "SIGINT while reading: $rc after $((SECONDS - start)) s"
 partial o1 0
 unset ASAN_OPTIONS
 # one interrupted in a checkpoint that would take minutes
@@ -54,9 +54,9 @@ unset ASAN_OPTIONS
 begun() { [ -n "$(ls c6)" ]; }
 ready $p; soon begun || fail "no checkpoint begins: $(cat err)"; kill -INT $p; start=$SECONDS
 rc=0; wait $p || rc=$?
-[ $rc = 130 ] && [ $((SECONDS - start)) -le $(limit 9) ] || fail "SIGINT in a checkpoint: $rc after $((SECONDS - start)) s: $(cat err)"
+[ $rc = 130 ] && [ $((SECONDS - start)) -le "$(limit 9)" ] || fail "SIGINT in a checkpoint: $rc after $((SECONDS - start)) s: $(cat err)"
 partial o6 1
-[ -z "$(ls c6 2>/dev/null | grep -v tmp)" ] || fail "half a checkpoint has a name: $(ls c6)"
+[ -z "$(find c6 -mindepth 1 -maxdepth 1 ! -name '.*' ! -name '*tmp*' 2>/dev/null)" ] || fail "half a checkpoint has a name: $(ls c6)"
 # kill -9 of any rank
 for victim in 0 1 2; do
     rm -rf o2
@@ -69,7 +69,7 @@ for victim in 0 1 2; do
     kill -9 "$who"
     rc=0; wait $p 2>/dev/null || rc=$?
     # shellcheck disable=SC2086
-    soon gone $kids && [ $((SECONDS - start)) -lt $(limit 10) ] || fail "killing rank $victim: $((SECONDS - start)) s"
+    soon gone $kids && [ $((SECONDS - start)) -lt "$(limit 10)" ] || fail "killing rank $victim: $((SECONDS - start)) s"
     [ $victim = 0 ] || [ $rc = 5 ] || fail "killing rank $victim: exit $rc"
     [ "$(grep -c "rank $victim failed: its process died" err)" = 1 ] || fail "killing rank $victim: $(cat err)"
     [ $victim = 0 ] || grep -q "died: signal 9" err || fail "killing rank $victim: no cause: $(cat err)" # rank 0 has no parent here that could tell

@@ -40,6 +40,7 @@ predicted() { "$MILLRACE" -q run w.yaml --virtual --system s.yaml --json "$@" >o
 all=$(predicted output.metric.exclude_start_steps=0) most=$(predicted output.metric.exclude_start_steps=20)
 python3 -c "assert $all < $most - 0.001, ($all, $most)" || fail "the first steps: $all $most"
 # two threads get 10 MB/s of it, a queue gets all
+# shellcheck disable=SC2154 # agree sets them by eval
 python3 -c "assert $predicted_false < 0.3 and 0.55 < $predicted_true < 0.7, ($predicted_false, $predicted_true)" || fail "the queue: $predicted_false $predicted_true"
 agree 100 15
 # without reading ahead on purpose, a queue has only the rows that it may read into

@@ -40,7 +40,7 @@ for p in d["points"]:
 P
 "$MILLRACE" -q run w.yaml --sweep 'train.computation_time={type: normal, mean: 0.001, stdev: 0.0001},0.001' train.epochs=1 --out o3 --json >s.json 2>err || fail "$(cat err)"
 python3 -c 'import json; d = json.load(open("s.json")); assert [p["value"] for p in d["points"]] == ["{type: normal, mean: 0.001, stdev: 0.0001}", "0.001"], d' || fail "values with commas"
-MILLRACE_RUN_SWEEP=reader.batch_size=2,8 timeout $(limit 60) "$MILLRACE" -q run w.yaml train.epochs=1 $quick --out o4 >out 2>err || fail "sweep by a variable: $(cat err)"
+MILLRACE_RUN_SWEEP=reader.batch_size=2,8 timeout "$(limit 60)" "$MILLRACE" -q run w.yaml train.epochs=1 $quick --out o4 >out 2>err || fail "sweep by a variable: $(cat err)"
 [ "$(grep -cE '^[28] ' out)" = 2 ] || fail "sweep by a variable: $(cat out)"
 rc=0; "$MILLRACE" -q run w.yaml --sweep nonsense --out o >out 2>err || rc=$?
 [ $rc = 2 ] || fail "bad sweep: $rc"

@@ -16,6 +16,7 @@ run() { # count file, store below it, arguments
     local count=$1 below=$2
     shift 2
     rm -f "$count"
+    # shellcheck disable=SC2154 # dir: expect.sh
     "$MILLRACE" -q run w.yaml --no-ceiling --no-probe --store "count(file=$dir/$count):$below" --out out_run "$@"
 }
 source_bytes() { # of a count file: bytes of samples; every rank opens the manifest and reads it, too
@@ -60,7 +61,7 @@ P
 [ "$(du -s --block-size=1 half | cut -f1)" -le $((3600 << 10)) ] || fail "capacity: $(du -s half) KiB"
 
 # 4. A source file that changed: named, unless its bytes are not needed because they are kept.
-victim=$(ls d/train/* | grep -v manifest | head -1)
+victim=$(find d/train -type f ! -name '*manifest*' | sort | head -1)
 cp "$victim" saved
 truncate -s 12345 "$victim"
 expect 4 run n posix --ranks 2 --tiers "ssd=$dir/fresh:64MiB"

@@ -31,7 +31,7 @@ case_of() {
     kill -INT $p
     local begin=$SECONDS rc=0
     wait $p || rc=$?
-    [ $rc = 130 ] && [ $((SECONDS - begin)) -le $(limit 15) ] || fail "$*: exit $rc after $((SECONDS - begin)) s: $(cat err.$me)"
+    [ $rc = 130 ] && [ $((SECONDS - begin)) -le "$(limit 15)" ] || fail "$*: exit $rc after $((SECONDS - begin)) s: $(cat err.$me)"
     grep -q '"complete": false' o.$me/summary.json || fail "$*: no partial result"
 }
 # the sample that hangs is rank 1's; the others wait for it

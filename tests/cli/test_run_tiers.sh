@@ -121,14 +121,14 @@ for victim in 1 2 0; do
     who=$([ $victim = 0 ] && echo $p || echo "$kids" | sed -n ${victim}p)
     kill -9 "$who"; start=$SECONDS
     rc=0; wait $p || rc=$?
-    soon gone $kids && [ $((SECONDS - start)) -lt $(limit 10) ] || fail "killing rank $victim: $((SECONDS - start)) s"
+    soon gone $kids && [ $((SECONDS - start)) -lt "$(limit 10)" ] || fail "killing rank $victim: $((SECONDS - start)) s"
     [ $victim = 0 ] || [ $rc = 5 ] || fail "killing rank $victim: exit $rc: $(cat err)"
     grep -q "rank $victim failed: its process died" err || fail "killing rank $victim: $(cat err)"
 done
 "$MILLRACE" -q run w.yaml --ranks 2 --policy millrace --tiers ram=8MiB --out stopped $slow >out 2>err & p=$!
 ready $p; sleep 0.7; kill -INT $p; start=$SECONDS
 rc=0; wait $p || rc=$?
-[ $rc = 130 ] && [ $((SECONDS - start)) -le $(limit 9) ] || fail "SIGINT: exit $rc after $((SECONDS - start)) s: $(cat err)"
+[ $rc = 130 ] && [ $((SECONDS - start)) -le "$(limit 9)" ] || fail "SIGINT: exit $rc after $((SECONDS - start)) s: $(cat err)"
 partial stopped
 
 # 6. A file that is not what the manifest says is named, and the run is not called healthy; one that was touched after a scan, too.

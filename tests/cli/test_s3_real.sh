@@ -5,6 +5,7 @@ set -eu
 # shellcheck source=../s3/real.sh
 . "$(dirname "$0")/../s3/real.sh"
 dir=$(mktemp -d)
+# shellcheck disable=SC2154 # s3_folder: real.sh
 trap 'stop_server; rm -rf "$dir" ${s3_folder:+"$s3_folder" "$s3_folder.log"}' EXIT
 cd "$dir"
 fail() { echo "FAILED ($server): $*"; cat err 2>/dev/null || true; exit 1; }

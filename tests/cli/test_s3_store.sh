@@ -24,6 +24,7 @@ if command -v openssl >/dev/null; then
         -keyout "$dir/key" -out "$dir/cert" 2>/dev/null
     cat "$dir/key" "$dir/cert" >"$dir/pem"
     start_server --cert "$dir/pem"
+    # shellcheck disable=SC2154 # s3_port: server.sh
     export AWS_ENDPOINT_URL=https://127.0.0.1:$s3_port
     make_bucket bucket
     suite "s3(ca_file=\"$dir/cert\")"

@@ -15,7 +15,7 @@ expect() {
 mkdir -p tree/cat tree/dog "tree/zebra fish"
 n=0
 for f in g/train/*.jp*g; do
-    case $((n % 3)) in 0) d=cat ;; 1) d=dog ;; 2) d="zebra fish" ;; esac
+    case $((n % 3)) in 0) d="cat" ;; 1) d="dog" ;; 2) d="zebra fish" ;; esac
     cp "$f" "tree/$d/$n.jpeg"
     n=$((n + 1))
 done

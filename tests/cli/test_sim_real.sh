@@ -25,7 +25,7 @@ real() { # read threads
         --out "res-$1" >out 2>&1 || [ $? = 3 ] || { cat out; fail "the run"; } # 3: a preset's target was missed, as intended here
 }
 check() { # policy, read threads
-    for attempt in 1 2 3 4 5; do
+    for _ in 1 2 3 4 5; do
         real "$2"
         python3 - "$1" "res-$2" >>log <<'PY' && return
 import json, sys

@@ -52,7 +52,7 @@ many=$(for i in {1..200}; do printf '/no/such/folder/with/a/long/name/%s/*:' $i;
 globs "data/f2 " "$many$dir/data/f2*"
 
 # Flags count before variables, also where they say none.
-export MILLRACE_TRACE_INCLUDE=/no/such/* MILLRACE_TRACE_GROUPS=write MILLRACE_TRACE_SAMPLE=10 MILLRACE_TRACE_START=false MILLRACE_TRACE_SIGNAL=12 \
+export MILLRACE_TRACE_INCLUDE='/no/such/*' MILLRACE_TRACE_GROUPS=write MILLRACE_TRACE_SAMPLE=10 MILLRACE_TRACE_START=false MILLRACE_TRACE_SIGNAL=12 \
     MILLRACE_TRACE_MAX_SIZE=1KiB MILLRACE_TRACE_STRAYS=1
 run --include '*' --groups all --sample 0 --start --signal 0 --max-size 0 --no-strays -- bash -c 'for i in {1..1500}; do read -r x <"$1"; done; trap -p USR2; env' bash "$dir/data/f1.npz" >"$dir/out"
 unset MILLRACE_TRACE_INCLUDE MILLRACE_TRACE_GROUPS MILLRACE_TRACE_SAMPLE MILLRACE_TRACE_START MILLRACE_TRACE_SIGNAL MILLRACE_TRACE_MAX_SIZE MILLRACE_TRACE_STRAYS

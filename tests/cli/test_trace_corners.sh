@@ -93,6 +93,7 @@ EOF
     grep -qx 'pread 5502' "$dir/seen" && [ ! -s "$dir/err" ] || fail "$way: threads that begin a forked child: $(cat "$dir/seen" "$dir/err" | tr '\n' ' ')"
     traced $way handler || fail "$way: children of a handler end with $?"
     "$MILLRACE" export -f csv -o "$dir/t.csv" "$dir/t.mrt"
+    # shellcheck disable=SC2046 # two numbers, two arguments
     python3 - "$dir/t.csv" $(cat "$dir/out") <<'P' || fail "$way: children of a handler"
 import csv, sys
 rows = [r for r in csv.DictReader(open(sys.argv[1], newline="")) if r["name"] == "pread"]
@@ -183,7 +184,8 @@ if $cc -w -o "$dir/ring" "$src/ring_ways.c" -luring 2>/dev/null; then
     done
 fi
 h5=$(pkg-config --libs hdf5-serial 2>/dev/null || pkg-config --libs hdf5 2>/dev/null || true)
-if $cc -w -D_GNU_SOURCE -DLAYER_HDF5 $(pkg-config --cflags hdf5-serial 2>/dev/null || pkg-config --cflags hdf5 2>/dev/null || true) -o "$dir/h5" "$src/layers.c" $h5 2>/dev/null; then
+h5_flags=$(pkg-config --cflags hdf5-serial 2>/dev/null || pkg-config --cflags hdf5 2>/dev/null || true)
+if $cc -w -D_GNU_SOURCE -DLAYER_HDF5 $h5_flags -o "$dir/h5" "$src/layers.c" $h5 2>/dev/null; then
     "$MILLRACE" trace --quiet --include "$dir/*.h5" -o "$dir/t.mrt" -- "$dir/h5" "$dir/data" >/dev/null
     count --file "$dir/data.h5:/x"
     grep -qx 'H5Dread 3' "$dir/seen" || fail "HDF5: a filter by the file's path loses its data sets: $(tr '\n' ' ' <"$dir/seen")"

@@ -47,7 +47,7 @@ for end in return kill _exit exec; do
                 strays) exec "$MILLRACE" trace --quiet --strays -o "$dir/t.mrt" -- "$dir/ways" "$dir/d" $end $threads ;;
                 alone) LD_PRELOAD=$lib MILLRACE_TRACE_OUT=$dir/alone exec "$dir/ways" "$dir/d" $end $threads ;;
             esac) >"$dir/want" 2>"$dir/err" || status=$?; } 2>/dev/null
-            [ $status = $([ $end = kill ] && echo 137 || echo 0) ] || { echo "FAIL $what: status $status: $(cat "$dir/err")"; exit 1; }
+            [ $status = "$([ $end = kill ] && echo 137 || echo 0)" ] || { echo "FAIL $what: status $status: $(cat "$dir/err")"; exit 1; }
             grep -q 'left no room' "$dir/err" && { echo "FAIL $what: programs that were not started are told: $(cat "$dir/err")"; exit 1; }
             [ $how != alone ] || "$MILLRACE" recover --out "$dir/t.mrt" "$dir/alone" >/dev/null
             compare "$what" $end "$threads"
@@ -59,7 +59,7 @@ done
 # saw fail, stands as a success.
 . "$(dirname "$0")/waiting.sh"
 past() { [ "$(od -An -td8 -N8 "$dir/progress" 2>/dev/null | tr -d ' ' | grep . || echo 0)" -gt "$1" ]; }
-for round in 1 2 3 4 5 6; do
+for _ in 1 2 3 4 5 6; do
     for how in command alone; do
         rm -rf "$dir"/t.mrt* "$dir/alone" "$dir/progress"
         if [ $how = command ]; then

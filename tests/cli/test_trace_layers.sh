@@ -51,6 +51,7 @@ case "$checked" in *io_uring*) # every one with its file, offset and size
     [ "$(grep -cE "uring_read,$dir/data,[0-9]+,512,512,[0-9]+" "$dir/t.csv")" = 3000 ] || { echo "FAIL io_uring: files or sizes are wrong"; exit 1; } ;;
 esac
 libs="$(pkg-config --libs hdf5-serial 2>/dev/null || pkg-config --libs hdf5 2>/dev/null || true)"
+# shellcheck disable=SC2046 # flags are words
 layer hdf5 ${CC:-cc} -DLAYER_HDF5 $(pkg-config --cflags hdf5-serial 2>/dev/null || pkg-config --cflags hdf5 2>/dev/null || true)
 case "$checked" in *hdf5*) # an object by its file and its place in it
     [ "$(grep -cE "H5Dread_chunk,$dir/data.h5:/g/chunked,,80," "$dir/t.csv")" = 1 ] || { echo "FAIL hdf5: names or sizes: $(grep H5 "$dir/t.csv")"; exit 1; } ;;
@@ -297,7 +298,7 @@ for way in fork forkserver spawn; do
     "$MILLRACE" trace --quiet -o "$dir/t.mrt" -- python3 "$dir/w.py" $way "$dir/data"
     "$MILLRACE" export -f csv -o "$dir/t.csv" "$dir/t.mrt"
     python3 "$src/csv_count.py" "$dir/t.csv" --file "$dir/data" >"$dir/seen"
-    grep -qx 'read 400' "$dir/seen" && grep -qx 'pids 4' "$dir/seen" || { echo "FAIL: Python $way:" $(cat "$dir/seen"); exit 1; }
+    grep -qx 'read 400' "$dir/seen" && grep -qx 'pids 4' "$dir/seen" || { echo "FAIL: Python $way: $(tr '\n' ' ' <"$dir/seen")"; exit 1; }
     checked="$checked python-$way"
 done
 echo "captured:$checked"

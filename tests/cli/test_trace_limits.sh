@@ -59,11 +59,11 @@ print(sum(f["count"] for f in r["functions"] if f["name"].endswith("pread")))'; 
 for kind in none memory size descriptors; do
     status=0
     "$MILLRACE" trace --quiet -o "$dir/$kind.mrt" -- "$dir/limits" $kind "$dir/data" >"$dir/out" || status=$?
-    [ $status = 7 ] && grep -q done "$dir/out" || fail "$kind, command: status $status"
+    [ $status = 7 ] && grep -q 'done' "$dir/out" || fail "$kind, command: status $status"
     [ "$(count "$dir/$kind.mrt")" = 201000 ] || fail "$kind, command: $(count "$dir/$kind.mrt") of 201000"
     status=0
     LD_PRELOAD=$lib MILLRACE_TRACE_OUT=$dir/new/folder/$kind ASAN_OPTIONS=verify_asan_link_order=0 "$dir/limits" $kind "$dir/data" >"$dir/out" 2>"$dir/err" || status=$?
-    [ $status = 7 ] && grep -q done "$dir/out" || fail "$kind, library: status $status"
+    [ $status = 7 ] && grep -q 'done' "$dir/out" || fail "$kind, library: status $status"
     "$MILLRACE" recover -o "$dir/r.mrt" "$dir/new/folder/$kind" >/dev/null
     n=$(count "$dir/r.mrt")
     case $kind in

@@ -132,7 +132,7 @@ fi
 
 if [ -n "${MR_TEST_FULL:-}" ] && command -v go >/dev/null; then
     (cd "$dir" && cp "$src/go_files.go" . && CGO_ENABLED=1 go build -o "$dir/gofiles" go_files.go)
-    for i in 1 2 3; do
+    for _ in 1 2 3; do
         "$MILLRACE" trace --quiet --strays -o "$dir/t.mrt" -- "$dir/gofiles" "$dir/data" 100 || fail "Go: status $?"
         counts "$dir/t.mrt" SYSCALL | grep -q '^openat 800$' || fail "Go: $(counts "$dir/t.mrt" SYSCALL)"
     done

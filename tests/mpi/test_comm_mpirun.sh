@@ -6,6 +6,7 @@ export MILLRACE_RUN_OVERWRITE=true # runs share a folder on purpose
 . "$(dirname "$0")/launchers.sh"
 program=$MR_BINARY_DIR/tests/test_comm_ranks
 [ -x "$program" ] || { echo "SKIP: the unit tests are not built"; exit 77; }
+# shellcheck disable=SC2154 # launchers: launchers.sh
 for kind in $launchers; do
     for n in 1 2 3 7; do
         out=$(start "$kind" $n "$program" --under-mpirun all 2>&1) || { echo "$out"; echo "FAILED: $n ranks of $kind"; exit 1; }

@@ -51,6 +51,7 @@ assert s["complete"] is False and f"rank {sys.argv[1]} failed" in m["incomplete_
 P
 }
 victims=0
+# shellcheck disable=SC2154 # launchers: launchers.sh
 for kind in $launchers; do
     for victim in ${MR_TEST_FULL:+1} $victims; do lose "$kind" "$victim"; done
     [ -n "${MR_TEST_FULL:-}" ] || victims=2

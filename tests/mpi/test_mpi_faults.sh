@@ -47,6 +47,7 @@ assert min(n) >= least, n
 if counted: assert s["millrace"]["steps"] == sum(n), (s["millrace"]["steps"], n)
 P
 }
+# shellcheck disable=SC2154 # launchers: launchers.sh
 for kind in $launchers; do
     # kill -9 of any rank
     for victim in 0 1 2; do
@@ -58,7 +59,7 @@ for kind in $launchers; do
         begin=$SECONDS
         kill -9 "$who"
         rc=0; wait $job || rc=$?
-        [ $rc != 0 ] && [ $((SECONDS - begin)) -lt $(limit 10) ] || fail "$kind, killing rank $victim: exit $rc after $((SECONDS - begin)) s"
+        [ $rc != 0 ] && [ $((SECONDS - begin)) -lt "$(limit 10)" ] || fail "$kind, killing rank $victim: exit $rc after $((SECONDS - begin)) s"
         grep -qiE "signal 9|killed|BAD TERMINATION" out err || fail "$kind, killing rank $victim: no word of it: $(cat err)"
         series o 4 any
     done
@@ -93,7 +94,7 @@ for kind in $launchers; do
         who=$(pid_of o 1)
         [ -n "$who" ] && kill -TERM "$who" || fail "$kind: rank 1 not found"
         rc=0; wait $job || rc=$?
-        [ $rc != 0 ] && [ $((SECONDS - begin)) -lt $(limit 10) ] || fail "$kind, SIGTERM: exit $rc after $((SECONDS - begin)) s"
+        [ $rc != 0 ] && [ $((SECONDS - begin)) -lt "$(limit 10)" ] || fail "$kind, SIGTERM: exit $rc after $((SECONDS - begin)) s"
         if [ $steps = 1 ]; then series o 4 counted; fi
     done
 done

@@ -27,7 +27,7 @@ timeout 100 "$millrace" -q run w.yaml --ranks 6 --out f --no-ceiling --verify --
 before=$(link_bytes 1)
 cluster_run 3 2 timeout 100 "$millrace" -q run w.yaml --out m --no-ceiling --verify --store "$(store m.count)" >/dev/null 2>err || fail "nodes: $(cat err)"
 [ "$(link_bytes 1)" -gt "$before" ] || fail "nothing went over the links"
-[ -z "$(ls "$tmp" | grep throttle)" ] || fail "the group's file is left"
+[ -z "$(find "$tmp" -mindepth 1 -maxdepth 1 -name '*throttle*')" ] || fail "the group's file is left"
 python3 - <<'P' || fail "the counts"
 import json, struct
 a, b = (struct.unpack("7Q", open(k + ".count", "rb").read()) for k in "mf")

@@ -18,6 +18,7 @@ train: {epochs: 2, computation_time: 0.002}
 checkpoint: {type: all_ranks, checkpoint_folder: c}
 Y
 list() { awk -F'\t' '$1 == "read" && $4 == 4096 { print $6, $2, $3 }' "$1" | sort -n | cut -d' ' -f2-; }
+# shellcheck disable=SC2154 # launchers: launchers.sh
 for kind in $launchers; do
     rm -rf d m f c c2 ./*.tsv ./*.mrt
     start $kind 4 "$MILLRACE" -q run w.yaml --generate --out m --no-ceiling --store "trace(file=m.{rank}.mrt):posix" >out 2>err || fail "$kind: $(cat err)"
@@ -55,7 +56,7 @@ P
 done
 # a launcher that pins a rank to fewer CPUs than it has threads withdraws the verdict, and the way out is named
 if [[ " $launchers " == *" openmpi "* ]] && [ "$(nproc)" -gt 1 ]; then
-    bound() { start openmpi 1 env "$MILLRACE" -q run w.yaml --cache warm --threads 3 --no-ceiling --out bound "$@" >out 2>err || fail "bound: $(cat err)"; }
+    bound() { start openmpi 1 env "$MILLRACE" -q run w.yaml --cache warm --threads 3 --no-ceiling --out bound >out 2>err || fail "bound: $(cat err)"; }
     OMPI_MCA_hwloc_base_binding_policy=core bound
     grep -q "no verdict, because 3 threads are pinned to 1 of $(nproc) CPUs .*--bind-to none" out || fail "bound: $(cat out)"
     OMPI_MCA_hwloc_base_binding_policy=none bound

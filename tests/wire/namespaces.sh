@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # A cluster out of network namespaces, for the tests and the benchmark of the wire; sourced. Everything lies in a user,
 # network and mount namespace of its own and is gone with its last process; the machine's network is not touched.
 #   cluster_enter "$0" "$@"   runs the script again inside; exit 77 where namespaces are not allowed

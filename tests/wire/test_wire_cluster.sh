@@ -24,6 +24,7 @@ for k, v in json.load(open(sys.argv[1])).items():
 }
 expect() { # what, condition
     if ! (($2)); then
+        # shellcheck disable=SC2154 # figures sets them by eval
         echo "FAILED: $1: not $2 (ok=$ok late=$late gone=$gone refused=$refused corrupt=$corrupt wrong=$wrong timeouts=$timeouts longest=$longest_ms ms)"
         bad=1
     fi

@@ -49,6 +49,7 @@ check "ranks that were forked" "$folder/0"
 if [ "${MR_TEST_FULL:-}" = 1 ]; then
     (
         . tests/mpi/launchers.sh
+        # shellcheck disable=SC2154 # launchers: launchers.sh
         for kind in $launchers; do
             start $kind 2 "$build/tests/wire_node" 0 0 mpi 0 count=200 >"$folder/0" 2>&1 || true
             check "ranks of $kind" "$folder/0"
