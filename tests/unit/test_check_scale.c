@@ -44,7 +44,7 @@ static void every_preset_is_small_and_has_expectations(void **state)
         assert_true(*w->extra.source != '\0');
         assert_int_equal(mr_check_scale(w, 0, &s, &err), 0);
         if (s.reads && !mr_workload_check_supported(w, &why))
-            assert_true(s.data_bytes <= 310e6);
+            assert_true(s.data_bytes <= 320e6);
         assert_true(s.ranks >= 1 && s.ranks <= 8);
     }
     mr_arena_done(&a);
