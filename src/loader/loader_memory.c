@@ -5,7 +5,10 @@
  * Invariants: M1 `filler` changes under `lock`, so that a stop from another thread finds it. M2 nobody fetches from the
  * set before it is complete. */
 #include "loader/loader_internal.h"
+#include "base/cgroup.h"
 #include "dataset/fetch_memory.h"
+
+#include <errno.h>
 
 static void set_filler(struct mr_loader *l, struct mr_loader *filler)
 {
@@ -14,6 +17,22 @@ static void set_filler(struct mr_loader *l, struct mr_loader *filler)
     if (filler && atomic_load(&l->stop))
         mr_loader_stop(filler);
     pthread_mutex_unlock(&l->lock);
+}
+
+/* What the batches of a loader take once all of them were used. */
+static uint64_t ring_bytes(const struct mr_loader *l)
+{
+    return l->slab_bytes * l->n_slots;
+}
+
+/* The set and both rings are mapped first and taken as they fill, so each alone can find room that all together do not
+ * have, which the kernel finds out by ending the process. */
+static int check_room(const struct mr_loader *l, const struct mr_loader *filler, struct mr_error *err)
+{
+    uint64_t need = l->info.sample_bytes + ring_bytes(l) + ring_bytes(filler);
+    if (!mr_memory_require(need, "the data set and its batches in memory", err))
+        return 0;
+    return mr_error_hint(err, "read it from storage, or keep a part: tiers ram=SIZE"), -ENOMEM;
 }
 
 /* What it reads is told as fetches without a place in the training; it keeps no consumer waiting. */
@@ -36,7 +55,9 @@ static int open_filler(struct mr_loader *l, struct mr_error *err)
         return rc;
     filler->fills = true;
     filler->tells_steps = false;
-    rc = mr_loader_start_epoch(filler, 0, err);
+    rc = check_room(l, filler, err);
+    if (!rc)
+        rc = mr_loader_start_epoch(filler, 0, err);
     if (!rc)
         rc = mr_memory_set_create(l->info.samples, l->info.sample_bytes, &l->memory, err);
     if (rc)

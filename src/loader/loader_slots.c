@@ -26,7 +26,7 @@
 /* Memory of all batches. Huge pages first, faults second: memory that is there already stays in small pages, and a
  * direct read has to pin each of them and hand each to the device. One mapping that starts on a huge page, because each
  * slab of its own would have small pages at both ends. What a kernel refuses here only costs time. */
-static void *map_slabs(uint64_t bytes, bool prefault)
+static void *map_slabs(uint64_t bytes, uint64_t prefault)
 {
     uint64_t align = bytes >= HUGE_PAGE ? HUGE_PAGE : BLOCK, room = bytes + align - BLOCK;
     uint8_t *p = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -40,7 +40,7 @@ static void *map_slabs(uint64_t bytes, bool prefault)
     p += head;
     madvise(p, bytes, MADV_HUGEPAGE);
     if (prefault)
-        madvise(p, bytes, MADV_POPULATE_WRITE);
+        madvise(p, prefault, MADV_POPULATE_WRITE);
     return p;
 }
 
@@ -70,7 +70,8 @@ static struct slab_pool *make_pool(uint64_t bytes, uint64_t slab_bytes, unsigned
     pool->users = 1;
     pool->bytes = bytes;
     pool->free = calloc((size_t)n_slots + spare, sizeof(*pool->free));
-    pool->memory = map_slabs(bytes, slab_bytes <= PREFAULT_MAX);
+    /* Spare slabs are not taken before a program holds batches: check_memory does not count them. */
+    pool->memory = map_slabs(bytes, slab_bytes <= PREFAULT_MAX ? slab_bytes * n_slots : 0);
     if (!pool->free || !pool->memory) {
         leave_pool(pool, NULL);
         return NULL;

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "base/cgroup.h"
 #include "base/clock.h"
 #include "loader_fixture.h"
 
@@ -149,10 +150,39 @@ static void a_failed_load_can_be_repeated(void **state)
     }
 }
 
+/* A group with room for the set or for the batches, not for both: an error before anything is read. */
+static void a_set_without_room_beside_its_batches_is_refused(void **state)
+{
+    (void)state;
+    char path[512], groups[600], folder[600], command[4096];
+    struct mr_error err = {0};
+    snprintf(folder, sizeof folder, "%s/groups.d", root);
+    snprintf(groups, sizeof groups, "%s/groups", root);
+    snprintf(command, sizeof command,
+             "mkdir -p %s/g && echo 0::/g >%s && echo 90000000 >%s/g/memory.max && echo 1000 >%s/g/memory.current",
+             folder, groups, folder, folder);
+    FILE *p = popen(command, "r");
+    assert_non_null(p);
+    assert_int_equal(pclose(p), 0);
+    make_set("large", "npy", 8, 1, 8000000, 0);
+    struct mr_loader_params with = params("large", path);
+    with.flags |= MR_LOADER_IN_MEMORY;
+    with.batch_size = 2;
+    with.lookahead = 1;
+    struct mr_loader *l = must_open(&with);
+    mr_cgroup_use(folder, groups);
+    int rc = mr_loader_load(l, MR_LOADER_FOREVER, &err);
+    mr_cgroup_use(NULL, NULL);
+    assert_int_equal(rc, -ENOMEM);
+    assert_non_null(strstr(err.message, "the data set and its batches"));
+    mr_loader_close(l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_epoch_reads_from_storage),
+        cmocka_unit_test(a_set_without_room_beside_its_batches_is_refused),
         cmocka_unit_test(rows_are_those_of_a_loader_that_reads),
         cmocka_unit_test(loading_goes_on_after_timeouts_and_stops),
         cmocka_unit_test(a_failed_load_can_be_repeated),
