@@ -28,7 +28,9 @@ ADAPT = [
     (r"/data/climate", lambda m: climate()),
     (r"/data/shards", lambda m: shards()),
     (r'"ckpt', lambda m: '"' + os.path.join(folder, "ckpt")),
+    (r"s3://bucket/job", lambda m: os.path.join(folder, "bucket")),  # test_s3_checkpoint has the server
     (r"/dev/shm/job", lambda m: os.path.join(folder, "tier")),
+    (r"/dev/shm/near", lambda m: os.path.join(folder, "near")),
     (r'"checkpoint.pt"', lambda m: repr(os.path.join(folder, "checkpoint.pt"))),
     (r'device="cuda"', lambda m: 'device="cpu"'),
     (r'map_location="cuda"', lambda m: 'map_location="cpu"'),
@@ -112,7 +114,7 @@ def jax_training():
     return {"params": 0.0, "train_step": lambda params, batch: params + batch["data"].mean(), "save": lambda params, state: None}
 
 
-BEFORE = {"doc/guides/state.md": training, "README.md": training, "doc/guides/python.md": lambda: jax_training(), "doc/guides/fields.md": segmentation}
+BEFORE = {"doc/guides/state.md": training, "doc/guides/object.md": training, "README.md": training, "doc/guides/python.md": lambda: jax_training(), "doc/guides/fields.md": segmentation}
 
 
 def blocks():
