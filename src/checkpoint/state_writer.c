@@ -213,6 +213,13 @@ static void end_job(struct mr_saver *s, struct job *j)
     pthread_cond_broadcast(&s->changed);
 }
 
+/* To object storage sending costs CPU time as well: it begins when the caller goes on. Only of a file that is open, since
+ * the thread that opens it chooses the place without the lock. */
+static bool waits_for_copy(const struct job *j)
+{
+    return j->fits && !j->copied && j->save.place->at.by_list;
+}
+
 /* What the oldest save needs next; false: nothing at the moment. */
 static bool work_once(struct mr_saver *s)
 {
@@ -220,13 +227,11 @@ static bool work_once(struct mr_saver *s)
     if (!j || j->file == COMMITTING)
         return false;
     bool sums = j->unsummed && (j->copied || j->failure.code);
-    /* To object storage sending costs CPU time as well: it begins when the caller goes on. */
-    bool later = j->fits && !j->copied && j->save.place->at.by_list;
     if (j->file == CLOSED && !j->failure.code)
         open_file(s, j);
     else if (sums && (j->writing > 1 || !j->full)) /* the device has enough to do */
         sum_later(s, j);
-    else if (j->full && ((j->file == OPEN && !later) || j->failure.code))
+    else if (j->full && ((j->file == OPEN && !waits_for_copy(j)) || j->failure.code))
         do_chunk(s, j);
     else if (j->copied && j->written == j->queued && j->file != OPENING)
         end_job(s, j);
