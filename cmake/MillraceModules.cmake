@@ -188,8 +188,8 @@ function(mr_test source)
     set_property(TEST ${name} APPEND PROPERTY LABELS concurrent)
     set_property(GLOBAL APPEND PROPERTY MR_CONCURRENT_TESTS ${name})
   endif()
-  if("timing" IN_LIST words) # what measures time gets the machine for itself
-    set_property(TEST ${name} PROPERTY RUN_SERIAL TRUE)
+  if("timing" IN_LIST words) # what measures time comes after the others
+    set_property(TEST ${name} APPEND PROPERTY LABELS timing)
   endif()
   set_property(TEST ${name} APPEND PROPERTY LABELS unit)
 endfunction()

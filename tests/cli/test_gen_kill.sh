@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Killed with SIGKILL at random moments, again and again, a generation still ends with exactly the bytes of an undisturbed one;
 # SIGINT ends with 130 and can be continued.
+# test-label: once (test_dataset_generate interrupts it at every call there)
 set -eu
 . "$(dirname "$0")/waiting.sh"
 dir=$(mktemp -d)

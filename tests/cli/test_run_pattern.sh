@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # reader.file_access and the pattern block do in `millrace run` what their names promise, proven from the calls that were
 # made: request sizes, offsets without overlap, who reads; and all ranks get the right bytes.
+# test-label: once (long under sanitizers)
 set -eu
 export MILLRACE_RUN_OVERWRITE=true # runs share a folder on purpose
 fail() { echo "FAIL: $*" >&2; exit 1; }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A rank whose process was stopped: the job names it, and ends after --rank-timeout, whichever rank it is; a job that was
 # stopped as a whole, and a rank that is continued in time, go on.
+# test-label: once (it waits)
 set -eu
 export MILLRACE_RUN_OVERWRITE=true
 . "$(dirname "$0")/waiting.sh"

@@ -1,5 +1,6 @@
 #!/bin/bash
 # 'millrace workloads check': quick presets hold, a wrong expectation fails with exit status 3, bad ones with 2.
+# test-label: once (presets are checked by C tests there, too)
 set -eu
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT

@@ -1,6 +1,7 @@
 /* What every format of the registry must do, whatever it is. One test per property, each over all formats, all the
  * element types they keep, memory and posix stores. A format that refuses a combination must say MR_E_UNSUPPORTED (or
  * MR_E_USAGE); that is printed and skipped. test-label: concurrent */
+#include "amount.h"
 #include "conformance/conformance_plugins.h"
 #include "format_testlib.h"
 
@@ -742,5 +743,7 @@ int main(void)
         cmocka_unit_test(every_failing_call_while_scanning_is_reported),
         cmocka_unit_test(two_threads_decode_the_same_file),
     };
+    if (mr_test_in_part(MR_UNDER_TSAN))
+        cmocka_set_test_filter("two_threads*"); /* the others are of one thread */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,6 +15,7 @@
  *  8. a world that does not suit a policy is refused with a reason;
  *  9. millrace reads a sample from the PFS once, where the job has room for the set.
  * MR_TEST_FULL=1 tries far more worlds. */
+#include "amount.h"
 #include "base/common.h"
 #include "base/rng.h"
 #include "conformance/conformance_plugins.h"
@@ -410,7 +411,7 @@ static void random_worlds_keep_the_rules(void **state)
 {
     (void)state;
     unsigned policies = 0;
-    uint64_t worlds = getenv("MR_TEST_FULL") ? 4000 : 150;
+    uint64_t worlds = getenv("MR_TEST_FULL") ? 4000 : mr_test_few(150);
     for (int id = 0; id < mr_policy_count(); id++) {
         if (!selected(id))
             continue;

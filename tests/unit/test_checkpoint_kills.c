@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "amount.h"
 #include "base/clock.h"
 #include "base/common.h"
 #include "base/rng.h"
@@ -62,7 +63,7 @@ static uint64_t random_at(uint64_t stream, uint64_t below)
 static unsigned kills_of(const struct way *w)
 {
     const char *n = getenv("MR_TEST_KILLS");
-    unsigned all = n ? (unsigned)strtoul(n, NULL, 10) : getenv("MR_TEST_FULL") ? 1000 : 45;
+    unsigned all = n ? (unsigned)strtoul(n, NULL, 10) : getenv("MR_TEST_FULL") ? 1000 : mr_test_few(45);
     unsigned slow = 0, few = all / 24 + 1;
     for (size_t i = 0; i < MR_ARRAY_LEN(ways); i++)
         slow += ways[i].world > 1 && !ways[i].kill_all;

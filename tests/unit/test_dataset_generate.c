@@ -1,5 +1,6 @@
 /* The generator and the verifier: bytes depend on the spec only, whatever the threads, ranks, interruptions and
  * failures; sizes come out as asked; damage is found and repaired. test-label: concurrent */
+#include "amount.h"
 #include "base/common.h"
 #include "base/rng.h"
 #include "dataset/gen_file.h"
@@ -256,7 +257,7 @@ static void interrupted_parts_are_continued(void **state)
         must_generate(plain, "want", &spec, 1, 1, false, NULL);
         uint64_t want = hash_set(plain, "want", &spec);
         mr_store_close(plain);
-        for (unsigned nth = 1; nth < 120; nth += 1 + f % 2) {
+        for (unsigned nth = 1; nth < 120; nth += (1 + f % 2) * mr_test_stride(5)) {
             struct mr_error err = {0};
             char text[64], name[MR_NAME_MAX], path[2 * MR_NAME_MAX];
             struct mr_gen_plan plan;
@@ -402,7 +403,7 @@ static void damage_anywhere_is_found_and_repaired(void **state)
         assert_int_equal(mr_gen_plan_resolve(&spec, "train", &plan, NULL), 0);
         must_generate(s, "set", &spec, 2, 1, false, NULL);
         uint64_t want = hash_set(s, "set", &spec);
-        for (unsigned round = 0; round < 12; round++) {
+        for (unsigned round = 0; round < 12; round += mr_test_stride(3)) {
             unsigned kinds[8] = {0};
             struct mr_store_stat st;
             uint64_t file = mr_rng_below(mr_rng_at(round, MR_RNG_TEST, f), 13);

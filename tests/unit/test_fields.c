@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "amount.h"
 #include "dataset/scan.h"
 #include "loader_fixture.h"
 
@@ -124,6 +125,8 @@ static void every_way_of_reading_gives_what_was_written(void **state)
             /* Every way for the first two; of the others one, and those that keep stored bytes where these are units. */
             bool another = sets[i].compression ? way == 2 || way == 5 : way == 1 + (int)i % 6;
             if (i > 1 && way != 0 && !another)
+                continue;
+            if (i % mr_test_stride(3))
                 continue;
             char path[512];
             uint64_t ids[64];

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "amount.h"
 #include "base/common.h"
 #include "base/rng.h"
 #include "sim/placement.h"
@@ -184,7 +185,7 @@ static struct mr_scenario random_scenario(uint64_t k)
 static void nothing_beats_the_bound_and_bytes_are_conserved(void **state)
 {
     (void)state;
-    for (uint64_t k = 0; k < 40; k++) {
+    for (uint64_t k = 0; k < mr_test_few(40); k++) {
         struct mr_scenario s = random_scenario(k);
         struct mr_study *st = study(&s, false, 1, k % 2 ? 1 : 0);
         for (unsigned i = 0; i < st->n; i++) {
@@ -212,7 +213,7 @@ static void nothing_beats_the_bound_and_bytes_are_conserved(void **state)
 static void thesis_engine_is_sane_on_random_scenarios(void **state)
 {
     (void)state;
-    for (uint64_t k = 0; k < 30; k++) {
+    for (uint64_t k = 0; k < mr_test_few(30); k++) {
         struct mr_scenario s = random_scenario(k + 1000);
         if (k % 5 == 0)
             s.system.n_classes = 1;
@@ -265,7 +266,7 @@ static void doubling_a_resource_does_not_slow_down(void **state)
 {
     (void)state;
     static void (*const change[])(struct mr_system *) = {double_pfs, double_storage, double_network};
-    for (uint64_t k = 0; k < 18; k++) {
+    for (uint64_t k = 0; k < mr_test_few(18); k++) {
         struct mr_scenario s = random_scenario(k), better = s;
         change[k % 3](&better.system);
         struct mr_study *before = study(&s, false, 1, 1), *after = study(&better, false, 1, 1);

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "amount.h"
 #include "base/common.h"
 #include "sim/study.h"
 
@@ -225,8 +226,7 @@ int main(void)
         cmocka_unit_test(millrace_reaches_belady_when_storage_is_scarce),
         cmocka_unit_test(latency_and_metadata_rate_cost_time),
     };
-#ifdef __SANITIZE_THREAD__
-    cmocka_set_test_filter("latency*"); /* policies side by side, as in the others, which take a minute here */
-#endif
+    if (mr_test_in_part(MR_UNDER_TSAN))
+        cmocka_set_test_filter("latency*"); /* policies side by side, as in the others, which take a minute here */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

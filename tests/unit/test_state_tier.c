@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "amount.h"
 #include "base/clock.h"
 #include "base/common.h"
 #include "base/rng.h"
@@ -408,7 +409,7 @@ static void tiers_survive_any_call_failing(void **unused)
                                          "op=fsync,error=EIO", "op=rename,error=EIO",   "op=mkdir,error=ENOSPC"};
     for (size_t k = 0; k < 2 * MR_ARRAY_LEN(faults); k++) {
         unsigned calm = 0;
-        for (unsigned n = 1; calm < 2; n++) {
+        for (unsigned n = 1; calm < 2; n += mr_test_stride(4)) {
             char spec[128];
             struct mr_error e = {0};
             struct mr_saver_params p = params(), q = p;
