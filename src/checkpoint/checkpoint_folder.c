@@ -82,16 +82,19 @@ int mr_checkpoint_dirs_read(struct mr_store *s, const char *folder, struct mr_ch
 {
     *out = (struct mr_checkpoint_dirs){0};
     int rc = s->ops->list(s, folder, collect, out, err);
+    uint64_t had = UINT64_MAX; /* the step of the last usable one: the first of a step counts */
+    if (out->n)
+        qsort(out->item, out->n, sizeof(*out->item), by_step);
     for (struct mr_checkpoint_dir *d = out->item; rc >= 0 && d < out->item + out->n; d++) {
-        d->whole = d->kind != MR_CHECKPOINT_TMP;
-        if (d->whole && mr_store_puts_whole(s)) /* C9 */
+        d->usable = d->kind != MR_CHECKPOINT_TMP && d->step != had;
+        if (d->usable && mr_store_puts_whole(s)) { /* C9 */
             rc = mr_checkpoint_has_list(s, mr_checkpoint_dir_path(folder, d->step, d->kind).text, err);
-        d->whole = d->whole && (rc > 0 || !mr_store_puts_whole(s));
+            d->usable = rc > 0;
+        }
+        had = d->usable ? d->step : had;
     }
     if (rc < 0)
         mr_checkpoint_dirs_done(out);
-    if (out->n)
-        qsort(out->item, out->n, sizeof(*out->item), by_step);
     return MR_MIN(rc, 0);
 }
 
@@ -99,15 +102,6 @@ void mr_checkpoint_dirs_done(struct mr_checkpoint_dirs *d)
 {
     free(d->item);
     *d = (struct mr_checkpoint_dirs){0};
-}
-
-bool mr_checkpoint_dirs_usable(const struct mr_checkpoint_dirs *d, size_t i)
-{
-    /* Those of the same step sort right before it, the one that counts first. */
-    for (size_t k = i; k > 0 && d->item[k - 1].step == d->item[i].step; k--)
-        if (d->item[k - 1].whole)
-            return false;
-    return d->item[i].whole;
 }
 
 int mr_checkpoint_find(struct mr_store *s, const char *folder, uint64_t step, struct mr_path *out, struct mr_error *err)
@@ -126,7 +120,7 @@ int mr_checkpoint_find(struct mr_store *s, const char *folder, uint64_t step, st
                    : rc;
     rc = MR_E_INCOMPLETE;
     for (size_t i = d.n; i-- > 0 && rc;) {
-        if (!mr_checkpoint_dirs_usable(&d, i))
+        if (!d.item[i].usable)
             continue;
         newest = newest == UINT64_MAX ? d.item[i].step : newest;
         if (step == UINT64_MAX || step == d.item[i].step) {
@@ -195,11 +189,13 @@ int mr_checkpoint_dir_remove(struct mr_store *s, const char *dir, struct mr_erro
 {
     struct mr_error why;
     struct removal r = {.store = s, .dir = dir};
-    int rc = -ENOTEMPTY;
+    bool by_list = mr_store_puts_whole(s);
+    int rc = by_list ? s->ops->unlink(s, mr_path("%s/" MR_CHECKPOINT_LIST_NAME, dir).text, &why) : 0; /* C9 */
+    rc = rc && rc != -ENOENT ? rc : -ENOTEMPTY;
     for (int attempt = 0; attempt < ATTEMPTS && !r.foreign && (rc == -ENOTEMPTY || rc == -EEXIST); attempt++)
         rc = remove_once(&r, &why);
     if (r.foreign && (rc == -ENOTEMPTY || rc == -EEXIST)) /* without a list nothing in it is in our way */
-        rc = mr_store_puts_whole(s) ? 0 : set_aside(s, dir, &why);
+        rc = by_list ? 0 : set_aside(s, dir, &why);
     if (rc == -ENOENT)
         return 0;
     if (rc < 0 && err)
@@ -217,47 +213,33 @@ int mr_checkpoint_has_list(struct mr_store *s, const char *dir, struct mr_error 
     return rc == -ENOENT ? 0 : rc ? rc : 1;
 }
 
-int mr_checkpoint_listed_remove(struct mr_store *s, const char *dir, struct mr_error *err)
-{
-    struct mr_error why;
-    int rc = s->ops->unlink(s, mr_path("%s/" MR_CHECKPOINT_LIST_NAME, dir).text, &why);
-    if (rc && rc != -ENOENT && err)
-        *err = why;
-    return rc && rc != -ENOENT ? rc : mr_checkpoint_dir_remove(s, dir, err);
-}
-
 int mr_checkpoint_retire(struct mr_store *s, const char *folder, uint64_t step, struct mr_error *err)
 {
     struct mr_path tmp = mr_checkpoint_dir_path(folder, step, MR_CHECKPOINT_TMP);
-    struct mr_path again = mr_checkpoint_dir_path(folder, step, MR_CHECKPOINT_AGAIN);
+    struct mr_path final = mr_checkpoint_dir_path(folder, step, MR_CHECKPOINT_COMPLETE);
+    bool by_list = mr_store_puts_whole(s);
     int rc = mr_checkpoint_dir_remove(s, tmp.text, err);
-    if (!rc && mr_store_puts_whole(s)) {
-        rc = mr_checkpoint_listed_remove(s, again.text, err);
-        return rc ? rc
-                  : mr_checkpoint_listed_remove(s, mr_checkpoint_dir_path(folder, step, MR_CHECKPOINT_COMPLETE).text,
-                                                err);
-    }
-    rc = rc ? rc : s->ops->rename(s, mr_checkpoint_dir_path(folder, step, MR_CHECKPOINT_COMPLETE).text, tmp.text, err);
-    return rc ? rc : mr_checkpoint_dir_remove(s, tmp.text, err);
+    if (!rc && by_list)
+        rc = mr_checkpoint_dir_remove(s, mr_checkpoint_dir_path(folder, step, MR_CHECKPOINT_AGAIN).text, err);
+    else if (!rc)
+        rc = s->ops->rename(s, final.text, tmp.text, err);
+    return rc ? rc : mr_checkpoint_dir_remove(s, by_list ? final.text : tmp.text, err);
 }
 
 int mr_checkpoint_folder_repair(struct mr_store *s, const char *folder, struct mr_error *err)
 {
     struct mr_checkpoint_dirs d;
+    bool by_list = mr_store_puts_whole(s);
     int rc = mr_checkpoint_dirs_read(s, folder, &d, err);
-    if (rc == -ENOENT && mr_store_puts_whole(s)) /* folders are not made there */
-        return 0;
     if (rc)
-        return rc;
-    for (size_t i = 0; i < d.n && !rc; i++) {
-        bool usable = mr_checkpoint_dirs_usable(&d, i);
-        struct mr_path path = mr_checkpoint_dir_path(folder, d.item[i].step, d.item[i].kind);
-        struct mr_path final = mr_checkpoint_dir_path(folder, d.item[i].step, MR_CHECKPOINT_COMPLETE);
-        if (usable && d.item[i].kind == MR_CHECKPOINT_OLD)
-            rc = s->ops->rename(s, path.text, final.text, err);
-        else if (!usable && (mr_store_puts_whole(s) || d.item[i].kind != MR_CHECKPOINT_AGAIN))
-            rc = mr_store_puts_whole(s) ? mr_checkpoint_listed_remove(s, path.text, err)
-                                        : mr_checkpoint_dir_remove(s, path.text, err);
+        return rc == -ENOENT && by_list ? 0 : rc; /* folders are not made there */
+    for (const struct mr_checkpoint_dir *i = d.item; i < d.item + d.n && !rc; i++) {
+        struct mr_path path = mr_checkpoint_dir_path(folder, i->step, i->kind);
+        if (i->usable && i->kind == MR_CHECKPOINT_OLD)
+            rc =
+                s->ops->rename(s, path.text, mr_checkpoint_dir_path(folder, i->step, MR_CHECKPOINT_COMPLETE).text, err);
+        else if (!i->usable && (by_list || i->kind != MR_CHECKPOINT_AGAIN))
+            rc = mr_checkpoint_dir_remove(s, path.text, err);
     }
     mr_checkpoint_dirs_done(&d);
     return rc;

@@ -35,7 +35,7 @@ enum mr_checkpoint_kind { MR_CHECKPOINT_COMPLETE, MR_CHECKPOINT_OLD, MR_CHECKPOI
 struct mr_checkpoint_dir {
     uint64_t step;
     enum mr_checkpoint_kind kind;
-    bool whole; /* by its name, or its list */
+    bool usable; /* what a reader should use for its step */
 };
 
 /* What is there, by step and then kind. */
@@ -49,18 +49,14 @@ uint64_t mr_checkpoint_step_of(const char *dir_path);
 int mr_checkpoint_dirs_read(struct mr_store *s, const char *folder, struct mr_checkpoint_dirs *out,
                             struct mr_error *err);
 void mr_checkpoint_dirs_done(struct mr_checkpoint_dirs *d);
-/* Whether item i is what a reader should use for its step. */
-bool mr_checkpoint_dirs_usable(const struct mr_checkpoint_dirs *d, size_t i);
 /* The path of the complete checkpoint of that step, or of the newest (UINT64_MAX). MR_E_INCOMPLETE says that there is
  * none; other errors are the store's. */
 int mr_checkpoint_find(struct mr_store *s, const char *folder, uint64_t step, struct mr_path *out,
                        struct mr_error *err);
-/* Removes a folder of files, or a file; a missing one is fine. */
+/* Removes a folder of files, or a file; a missing one is fine. Where its list makes it complete, that goes first. */
 int mr_checkpoint_dir_remove(struct mr_store *s, const char *dir, struct mr_error *err);
 /* Whether there is a list in the folder: 1, 0, or the error of the look. */
 int mr_checkpoint_has_list(struct mr_store *s, const char *dir, struct mr_error *err);
-/* Removes a folder that its list makes complete: the list first. A missing one is fine. */
-int mr_checkpoint_listed_remove(struct mr_store *s, const char *dir, struct mr_error *err);
 /* Removes a complete checkpoint: under its final name it is whole at every moment. */
 int mr_checkpoint_retire(struct mr_store *s, const char *folder, uint64_t step, struct mr_error *err);
 /* Clears what a killed save left: removes what is not complete, and .old ones or puts them back. */

@@ -110,7 +110,7 @@ int mr_checkpoint_retire_older(const struct mr_checkpoint_place *at, uint64_t ju
         return rc;
     unsigned kept = 0;
     for (size_t i = d.n; i-- > 0 && !rc;)
-        if (mr_checkpoint_dirs_usable(&d, i) && ++kept > at->keep_last && d.item[i].step != just_saved)
+        if (d.item[i].usable && ++kept > at->keep_last && d.item[i].step != just_saved)
             rc = mr_checkpoint_retire(at->store, at->folder, d.item[i].step, err);
     mr_checkpoint_dirs_done(&d);
     if (rc && err)
@@ -123,32 +123,24 @@ int mr_checkpoint_target(const struct mr_checkpoint_place *at, uint64_t step, en
 {
     struct mr_path final = mr_checkpoint_dir_path(at->folder, step, MR_CHECKPOINT_COMPLETE);
     int complete = at->by_list ? mr_checkpoint_has_list(at->store, final.text, err) : 0;
-    if (complete < 0)
-        return complete;
-    *out = !at->by_list ? MR_CHECKPOINT_TMP : complete ? MR_CHECKPOINT_AGAIN : MR_CHECKPOINT_COMPLETE;
-    return 0;
-}
-
-/* The other copy, and what the ranks left for each other. */
-static int drop_other(const struct mr_checkpoint_place *at, uint64_t step, enum mr_checkpoint_kind target,
-                      struct mr_error *err)
-{
-    enum mr_checkpoint_kind other = target == MR_CHECKPOINT_AGAIN ? MR_CHECKPOINT_COMPLETE : MR_CHECKPOINT_AGAIN;
-    int rc = mr_checkpoint_listed_remove(at->store, mr_checkpoint_dir_path(at->folder, step, other).text, err);
-    return rc ? rc
-              : mr_checkpoint_dir_remove(at->store, mr_checkpoint_dir_path(at->folder, step, MR_CHECKPOINT_TMP).text,
-                                         err);
+    if (complete >= 0)
+        *out = !at->by_list ? MR_CHECKPOINT_TMP : complete ? MR_CHECKPOINT_AGAIN : MR_CHECKPOINT_COMPLETE;
+    return MR_MIN(complete, 0);
 }
 
 int mr_checkpoint_publish(const struct mr_checkpoint_place *at, uint64_t step, enum mr_checkpoint_kind target,
                           struct mr_error *err)
 {
-    if (at->by_list)
-        return drop_other(at, step, target, err);
     const struct mr_store_ops *ops = at->store->ops;
     struct mr_path tmp = mr_checkpoint_dir_path(at->folder, step, MR_CHECKPOINT_TMP);
     struct mr_path final = mr_checkpoint_dir_path(at->folder, step, MR_CHECKPOINT_COMPLETE);
     struct mr_path old = mr_checkpoint_dir_path(at->folder, step, MR_CHECKPOINT_OLD);
+    struct mr_path again = mr_checkpoint_dir_path(at->folder, step, MR_CHECKPOINT_AGAIN);
+    if (at->by_list) { /* the other copy goes, and what the ranks left for each other */
+        const char *other = target == MR_CHECKPOINT_AGAIN ? final.text : again.text;
+        int rc = mr_checkpoint_dir_remove(at->store, other, err);
+        return rc ? rc : mr_checkpoint_dir_remove(at->store, tmp.text, err);
+    }
     struct mr_store_stat st;
     bool replaces = ops->stat(at->store, final.text, &st, NULL) == 0;
     int rc = replaces ? ops->rename(at->store, final.text, old.text, err) : 0;

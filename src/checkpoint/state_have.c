@@ -123,7 +123,7 @@ static int look_in(struct looking *l, uint32_t share)
     if (strcmp(l->final->at.folder, folder.text) == 0 || mr_checkpoint_dirs_read(s, folder.text, &d, NULL))
         return 0; /* nothing there yet */
     for (size_t k = 0; k < d.n && !rc; k++)
-        if (mr_checkpoint_dirs_usable(&d, k)) {
+        if (d.item[k].usable) {
             struct mr_path dir = mr_checkpoint_dir_path(folder.text, d.item[k].step, d.item[k].kind);
             rc = look_at(l, dir.text, d.item[k].step, share);
         }

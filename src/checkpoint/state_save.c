@@ -572,8 +572,8 @@ static void abandon(struct mr_save *s, const struct mr_error *why)
         if (p->world > 1 && !p->agree)
             put_text(s, failed_path(s), why->message, true, NULL);
         mr_checkpoint_dir_remove(p->at.store, tmp_of(s).text, NULL);
-        if (p->at.by_list && s->begun && !s->durable_ns) /* C9: with its list it is complete, whatever failed then */
-            mr_checkpoint_listed_remove(p->at.store, files_of(s).text, NULL);
+        if (p->at.by_list && !s->durable_ns) /* C9: with its list it is complete, whatever failed then */
+            mr_checkpoint_dir_remove(p->at.store, files_of(s).text, NULL);
         return;
     }
     /* Before the folder is there, the word would be lost and the leader wait for its whole time. */

@@ -73,11 +73,10 @@ static uint64_t bytes_of(const struct mr_checkpoint_list *l)
 
 /* ---- ls ---- */
 
-static void print_row(const struct mr_checkpoint_dir *d, bool usable, const struct mr_checkpoint_list *l,
-                      const char *why)
+static void print_row(const struct mr_checkpoint_dir *d, const struct mr_checkpoint_list *l, const char *why)
 {
     char size[MR_HUMAN_LEN], files[MR_HUMAN_LEN];
-    if (!usable)
+    if (!d->usable)
         printf("%12" PRIu64 "  %-10s %s\n", d->step, "unfinished", "the next save removes it");
     else if (why)
         printf("%12" PRIu64 "  %-10s %s\n", d->step, "damaged", why);
@@ -110,7 +109,7 @@ static int list_all(const struct ckpt_options *o, const struct mr_checkpoint_pla
     for (size_t i = 0; i < d.n; i++) {
         struct mr_checkpoint_list l = {0};
         struct mr_error why = {0};
-        bool usable = mr_checkpoint_dirs_usable(&d, i);
+        bool usable = d.item[i].usable;
         struct mr_path dir = mr_checkpoint_dir_path(at->folder, d.item[i].step, d.item[i].kind);
         int bad = usable ? mr_checkpoint_read_list(at, dir.text, &l, &why) : 0;
         if (o->json)
@@ -122,7 +121,7 @@ static int list_all(const struct ckpt_options *o, const struct mr_checkpoint_pla
                                             "bytes", (json_int_t)bytes_of(&l), "files", (json_int_t)l.n, "ranks",
                                             (json_int_t)l.world));
         else
-            print_row(&d.item[i], usable, &l, bad ? why.message : NULL);
+            print_row(&d.item[i], &l, bad ? why.message : NULL);
         mr_checkpoint_list_done(&l);
     }
     if (!o->json && !d.n)
@@ -279,7 +278,7 @@ static int count_others(const struct mr_checkpoint_place *at, uint64_t step, uns
     *n = 0;
     *there = false;
     for (size_t i = 0; i < d.n; i++) {
-        bool usable = mr_checkpoint_dirs_usable(&d, i);
+        bool usable = d.item[i].usable;
         *there |= usable && d.item[i].step == step && d.item[i].kind != MR_CHECKPOINT_OLD;
         *n += usable && d.item[i].step != step;
     }
