@@ -272,8 +272,7 @@ struct near {
 
 static int open_all(const struct mr_saver_params *p, struct near *r, struct mr_error *err)
 {
-    int rc = mr_save_place_open(p, &r->final, err);
-    r->final.stop = &r->stop;
+    int rc = mr_save_place_open(p, &(struct mr_saver_hooks){0}, &r->stop, &r->final, err);
     for (size_t i = 0; i < p->tiers && !rc; i++) {
         struct mr_checkpoint_place *at = &r->tier[r->n];
         r->at[r->n++] = at;

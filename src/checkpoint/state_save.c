@@ -31,7 +31,8 @@
 #define PATIENCE_LEAST 20 /* of the timeout: for a rank that is back */
 #define TIMEOUT_DEFAULT_S 600
 
-int mr_save_place_open(const struct mr_saver_params *p, struct mr_save_place *out, struct mr_error *err)
+int mr_save_place_open(const struct mr_saver_params *p, const struct mr_saver_hooks *hooks, const atomic_bool *stop,
+                       struct mr_save_place *out, struct mr_error *err)
 {
     if (p->world < 1 || p->rank >= p->world)
         return mr_error_plain(err, MR_E_USAGE, "rank %u of %u ranks does not exist", p->rank, p->world);
@@ -45,7 +46,9 @@ int mr_save_place_open(const struct mr_saver_params *p, struct mr_save_place *ou
         .world = p->world,
         .direct = p->direct,
         .timeout_ns = (uint64_t)(p->commit_timeout_s ? p->commit_timeout_s : TIMEOUT_DEFAULT_S) * MR_NS_PER_S,
-        .events = p->events};
+        .stop = stop,
+        .events = p->events,
+        .hooks = *hooks};
     snprintf(out->job, sizeof out->job, "%016" PRIx64, id);
     int rc = mr_checkpoint_place_open(p->folder, p->store, p->rank, p->events, &out->at, err);
     out->at.fsync = p->fsync;
@@ -108,12 +111,12 @@ int mr_failure_get(struct mr_failure *f, bool forget, struct mr_error *err)
 
 bool mr_save_stopped(const struct mr_save_place *p)
 {
-    return atomic_load(p->stop) || (p->stopped && p->stopped(p->user));
+    return atomic_load(p->stop) || (p->hooks.stopped && p->hooks.stopped(p->hooks.user));
 }
 
 int mr_save_agree(const struct mr_save_place *p, int rc, struct mr_error *err)
 {
-    return p->agree ? p->agree(p->user, rc, err) : rc;
+    return p->hooks.agree ? p->hooks.agree(p->hooks.user, rc, err) : rc;
 }
 
 /* ---- the files of a save ---- */
@@ -394,9 +397,9 @@ int mr_save_begin(struct mr_save *s, struct mr_error *err)
     int rc = 0;
     if (p->at.lead) {
         rc = mr_checkpoint_begin(&p->at, s->step, err);
-        if (!rc && p->world > 1 && !p->agree)
+        if (!rc && p->world > 1 && !p->hooks.agree)
             rc = put_text(s, marker_of(s), "", true, err);
-    } else if (!p->agree) {
+    } else if (!p->hooks.agree) {
         rc = wait_for_begin(s, err);
         s->leader_is_gone = rc != 0;
     }
@@ -404,7 +407,7 @@ int mr_save_begin(struct mr_save *s, struct mr_error *err)
     s->begun = !rc;
     /* the same on all ranks: none is published before all parts are there */
     rc = rc ? rc : mr_checkpoint_target(&p->at, s->step, &s->target, err);
-    for (size_t i = 0; i < s->files && i < OPEN_AT_ONCE && !rc && !p->agree; i++)
+    for (size_t i = 0; i < s->files && i < OPEN_AT_ONCE && !rc && !p->hooks.agree; i++)
         rc = open_file(s, &s->file[i], err);
     return rc;
 }
@@ -542,7 +545,7 @@ static int publish(struct mr_save *s, struct mr_checkpoint_list *all, struct mr_
     const struct mr_save_place *p = s->place;
     char latest[32];
     int rc = join(s, all, err);
-    if (!rc && p->world > 1 && !p->agree && !p->at.by_list)
+    if (!rc && p->world > 1 && !p->hooks.agree && !p->at.by_list)
         rc = p->at.store->ops->unlink(p->at.store, marker_of(s).text, err);
     rc = rc ? rc : put_list(s, mr_path("%s/" MR_CHECKPOINT_LIST_NAME, files_of(s).text), all, err);
     uint64_t start = mr_now_ns();
@@ -556,7 +559,7 @@ static int publish(struct mr_save *s, struct mr_checkpoint_list *all, struct mr_
     for (size_t i = 0; i < all->n; i++)
         s->all_bytes += all->items[i].bytes;
     snprintf(latest, sizeof latest, "step-%012" PRIu64 "\n", s->step);
-    if (p->latest)
+    if (!p->hooks.emulated)
         rc = mr_store_write_file(p->at.store, mr_path("%s/latest", p->at.folder).text, latest, strlen(latest), err);
     if (rc)
         mr_error_context(err, "the checkpoint of step %" PRIu64 " is complete, only the pointer to it is not", s->step);
@@ -569,7 +572,7 @@ static void abandon(struct mr_save *s, const struct mr_error *why)
     const struct mr_save_place *p = s->place;
     close_files(s, MR_E_INTERRUPTED, NULL);
     if (p->at.lead) {
-        if (p->world > 1 && !p->agree)
+        if (p->world > 1 && !p->hooks.agree)
             put_text(s, failed_path(s), why->message, true, NULL);
         mr_checkpoint_dir_remove(p->at.store, tmp_of(s).text, NULL);
         if (p->at.by_list && !s->durable_ns) /* C9: with its list it is complete, whatever failed then */
@@ -577,7 +580,7 @@ static void abandon(struct mr_save *s, const struct mr_error *why)
         return;
     }
     /* Before the folder is there, the word would be lost and the leader wait for its whole time. */
-    if (!s->leader_is_gone && !p->agree && wait_for_begin(s, NULL) == 0)
+    if (!s->leader_is_gone && !p->hooks.agree && wait_for_begin(s, NULL) == 0)
         put_text(s, left_by(s, p->rank, ".fail"), why->message, true, NULL);
 }
 
@@ -596,7 +599,7 @@ int mr_save_end(struct mr_save *s, int rc, struct mr_error *err)
         rc = hand_over(s, &mine, &why);
     if (s->begun)
         rc = mr_save_agree(p, rc, &why);
-    if (!rc && p->at.lead && !p->agree)
+    if (!rc && p->at.lead && !p->hooks.agree)
         rc = wait_for_parts(s, &why);
     if (!rc && p->at.lead)
         rc = publish(s, &mine, &why);
@@ -605,7 +608,7 @@ int mr_save_end(struct mr_save *s, int rc, struct mr_error *err)
     mr_checkpoint_list_done(&mine);
     if (rc)
         abandon(s, &why);
-    else if (!p->at.lead && !p->agree)
+    else if (!p->at.lead && !p->hooks.agree)
         rc = wait_for_name(s, &why);
     if (rc && err)
         *err = why;

@@ -14,23 +14,34 @@
 
 struct mr_pace_way;
 
+/* What an emulated training wants; all zero for a real one. */
+struct mr_saver_hooks {
+    bool emulated;        /* no file `latest`; the tier is a burst buffer, which keeps nothing that is drained */
+    bool files;           /* each tensor becomes a file of its name, without a header */
+    uint64_t chunk_bytes; /* written in one go; 0: MR_STATE_CHUNK */
+    /* As in struct mr_checkpoint_params. agree and sum only of a synchronous saver; without agree ranks meet in the folder.
+     * stopped also before every piece. */
+    int (*agree)(void *user, int code, struct mr_error *err);
+    int (*sum)(void *user, uint64_t *value, struct mr_error *err);
+    bool (*stopped)(void *user);
+    void *user;
+};
+
 /* What all saves of a saver have in common. */
 struct mr_save_place {
     struct mr_checkpoint_place at;
     char job[32]; /* its name: the same on all ranks, unlike any other's */
     uint32_t rank, world;
     bool direct;
-    bool latest; /* a file `latest` names the newest one */
     uint64_t timeout_ns;
-    const atomic_bool *stop;                                  /* set: give up waiting for other ranks */
-    bool (*stopped)(void *user);                              /* the same, and before every piece; NULL: never */
-    int (*agree)(void *user, int code, struct mr_error *err); /* ranks meet by this; NULL: in the folder */
-    void *user;
+    const atomic_bool *stop; /* set: give up waiting for other ranks */
     struct mr_events *events;
+    struct mr_saver_hooks hooks;
 };
 
-/* Checks the parameters and opens their folder; what it does not say (stop ... user) is the caller's to set. */
-int mr_save_place_open(const struct mr_saver_params *p, struct mr_save_place *out, struct mr_error *err);
+/* Checks the parameters and opens their folder. */
+int mr_save_place_open(const struct mr_saver_params *p, const struct mr_saver_hooks *hooks, const atomic_bool *stop,
+                       struct mr_save_place *out, struct mr_error *err);
 
 /* The first of several failures; the later ones follow from it. */
 struct mr_failure {

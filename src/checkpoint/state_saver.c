@@ -68,23 +68,18 @@ static void free_saver(struct mr_saver *s)
 /* Before the writers: they ask the tiers. */
 static int open_tiers(struct mr_saver *s, struct mr_error *err)
 {
-    s->pace = mr_pace_create(s->p.tiers ? s->p.drain_bytes_per_s : 0, s->p.tiers > 0 && !s->hooks.emulated);
+    s->pace = mr_pace_create(s->p.tiers ? s->p.drain_bytes_per_s : 0, s->p.tiers > 0 && !s->place.hooks.emulated);
     if (!s->pace)
         return mr_error_set(err, -ENOMEM, "cannot make a saver");
     if (!s->p.tiers)
         return 0;
-    return mr_state_tiers_create(&s->p, &s->place, s->pace, s->hooks.emulated, &s->tiers, err);
+    return mr_state_tiers_create(&s->p, &s->place, s->pace, &s->tiers, err);
 }
 
-static int start(struct mr_saver *s, struct mr_error *err)
+static int start(struct mr_saver *s, const struct mr_saver_hooks *hooks, struct mr_error *err)
 {
     const char *what = "write the chunks of a state in any order";
-    int rc = mr_save_place_open(&s->p, &s->place, err);
-    s->place.latest = !s->hooks.emulated;
-    s->place.stop = &s->stop;
-    s->place.stopped = s->hooks.stopped;
-    s->place.agree = s->hooks.agree;
-    s->place.user = s->hooks.user;
+    int rc = mr_save_place_open(&s->p, hooks, &s->stop, &s->place, err);
     if (!rc && !s->p.sync && !s->place.at.by_list)
         rc = mr_store_require(s->place.at.store, MR_STORE_CAP_OFFSET_WRITE, what, err);
     rc = rc ? rc : lock_folder(s, err);
@@ -115,9 +110,8 @@ int mr_saver_open_with(const struct mr_saver_params *params, const struct mr_sav
     s->last = &s->first;
     s->last_step = MR_ALL_STEPS; /* none */
     s->pid = getpid();
-    s->hooks = *hooks;
     s->chunk_bytes = hooks->chunk_bytes ? hooks->chunk_bytes : MR_STATE_CHUNK;
-    int rc = start(s, err);
+    int rc = start(s, hooks, err);
     p->folder = p->store = p->job = NULL; /* the caller's */
     p->tier = NULL;
     if (rc)
@@ -171,12 +165,12 @@ static void append_job(struct mr_saver *s, struct job *j)
 /* The files that an image becomes. malloc'ed; NULL without memory. */
 static struct mr_checkpoint_entry *list_files(const struct mr_saver *s, const struct mr_state_image *image, size_t *n)
 {
-    *n = s->hooks.files ? image->pieces : 1;
+    *n = s->place.hooks.files ? image->pieces : 1;
     struct mr_checkpoint_entry *e = calloc(MR_MAX(*n, (size_t)1), sizeof(*e));
     for (size_t i = 0; e && i < *n; i++) {
-        e[i].bytes = s->hooks.files ? image->piece[i].bytes : image->bytes;
+        e[i].bytes = s->place.hooks.files ? image->piece[i].bytes : image->bytes;
         e[i].rank = s->place.rank;
-        if (s->hooks.files)
+        if (s->place.hooks.files)
             snprintf(e[i].name, sizeof e[i].name, "%s", image->piece[i].tensor.name);
         else
             mr_save_file_name(s->place.rank, MR_SAVE_TENSORS, e[i].name);
@@ -199,7 +193,7 @@ static int make_job(struct mr_saver *s, uint64_t step, const struct mr_state *st
         j->save.place = &s->place;
         j->tail = &j->full;
         j->save.step = step;
-        j->save.sums = !s->hooks.files;
+        j->save.sums = !s->place.hooks.files;
         j->chunk = mr_arena_alloc(&j->save.memory, j->save.chunks * sizeof(*j->chunk));
         j->save.json = state->json ? mr_arena_strdup(&j->save.memory, state->json) : NULL;
         j->save.loader = state->loader ? mr_arena_strdup(&j->save.memory, state->loader) : NULL;
@@ -312,7 +306,7 @@ int mr_saver_fail(struct mr_saver *s, uint64_t step, const char *why, struct mr_
     static const struct mr_state_image empty = {0};
     struct mr_error reason;
     struct job *j;
-    if (s->place.world == 1 || s->pid != getpid() || s->place.agree)
+    if (s->place.world == 1 || s->pid != getpid() || s->place.hooks.agree)
         return 0;
     int rc = make_job(s, step, &nothing, &empty, &j, err);
     if (rc)
@@ -336,7 +330,7 @@ int mr_saver_fail(struct mr_saver *s, uint64_t step, const char *why, struct mr_
 static int describe(struct mr_saver *s, uint64_t step, const struct mr_state *state, struct mr_state_image *image,
                     struct job **j, struct mr_error *err)
 {
-    int rc = mr_state_image_make(state, s->hooks.files ? s->chunk_bytes : 0, image, err);
+    int rc = mr_state_image_make(state, s->place.hooks.files ? s->chunk_bytes : 0, image, err);
     if (rc)
         return rc;
     rc = mr_saver_reserve(s, image->bytes, err);

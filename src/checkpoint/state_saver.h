@@ -9,18 +9,6 @@
 #include "checkpoint/state_save.h"
 #include "checkpoint/state_tier.h"
 
-/* What an emulated training wants; all zero for a real one. */
-struct mr_saver_hooks {
-    bool emulated;        /* no file `latest`; the tier is a burst buffer, which keeps nothing that is drained */
-    bool files;           /* each tensor becomes a file of its name, without a header */
-    uint64_t chunk_bytes; /* written in one go; 0: MR_STATE_CHUNK */
-    /* As in struct mr_checkpoint_params. agree and sum only of a synchronous saver. */
-    int (*agree)(void *user, int code, struct mr_error *err);
-    int (*sum)(void *user, uint64_t *value, struct mr_error *err);
-    bool (*stopped)(void *user);
-    void *user;
-};
-
 int mr_saver_open_with(const struct mr_saver_params *p, const struct mr_saver_hooks *hooks, struct mr_saver **out,
                        struct mr_error *err);
 /* Waits until nothing is under way; MR_E_INTERRUPTED. Other errors stay for those who ask for them. */
@@ -78,7 +66,6 @@ struct mr_saver {
     struct behind behind; /* the caller's thread and, while it runs, the copier's */
     struct mr_save_place place;
     struct mr_state_tiers *tiers; /* before that place; NULL: none */
-    struct mr_saver_hooks hooks;
     struct mr_saver_params p; /* without its texts and tiers; sync: nothing is in the ring and there are no writers */
     struct mr_pace *pace;
     struct mr_state_ring ring;

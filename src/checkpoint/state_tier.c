@@ -210,7 +210,7 @@ static int tidy(struct mr_state_tiers *t, struct tier *in)
 static void wait_in_a_hurry(struct mr_state_tiers *t)
 {
     mr_pace_hurry(t->pace, true);
-    if (t->final->stopped)
+    if (t->final->hooks.stopped)
         mr_cond_wait_until(&t->changed, &t->lock, mr_now_ns() + LOOK_NS);
     else
         pthread_cond_wait(&t->changed, &t->lock);
@@ -219,7 +219,7 @@ static void wait_in_a_hurry(struct mr_state_tiers *t)
 
 static bool is_stopped(const struct mr_state_tiers *t)
 {
-    return t->final->stopped && t->final->stopped(t->final->user);
+    return t->final->hooks.stopped && t->final->hooks.stopped(t->final->hooks.user);
 }
 
 /* Nothing waits for its drain any more. The lock is held. */
@@ -545,8 +545,9 @@ static void *drain_main(void *user)
 /* ---- lifecycle ---- */
 
 static int open_tier(const struct mr_saver_params *p, const struct mr_save_place *final, const struct mr_saver_tier *of,
-                     bool buffer, struct tier *out, struct mr_error *err)
+                     struct tier *out, struct mr_error *err)
 {
+    bool buffer = final->hooks.emulated;
     const char *what = buffer ? "burst buffer" : "tier";
     struct mr_checkpoint_place *at = &out->place.at;
     out->capacity = of->capacity;
@@ -574,7 +575,7 @@ static int open_tier(const struct mr_saver_params *p, const struct mr_save_place
 }
 
 int mr_state_tiers_create(const struct mr_saver_params *p, const struct mr_save_place *final, struct mr_pace *pace,
-                          bool buffer, struct mr_state_tiers **out, struct mr_error *err)
+                          struct mr_state_tiers **out, struct mr_error *err)
 {
     struct mr_state_tiers *t = calloc(1, sizeof(*t));
     if (!t)
@@ -582,18 +583,18 @@ int mr_state_tiers_create(const struct mr_saver_params *p, const struct mr_save_
     pthread_mutex_init(&t->lock, NULL);
     mr_cond_init(&t->changed);
     t->final = final;
-    t->buffer = buffer;
+    t->buffer = final->hooks.emulated;
     t->pace = pace;
     t->recovering = true;
     int rc = 0;
     for (size_t i = 0; i < p->tiers && !rc; i++) {
         t->n++;
-        rc = open_tier(p, final, &p->tier[i], buffer, &t->tier[i], err);
+        rc = open_tier(p, final, &p->tier[i], &t->tier[i], err);
         t->tier[i].place.stop = &t->cut;
     }
     t->tier[t->n].place = *final;
     t->tier[t->n].place.stop = &t->cut;
-    t->tier[t->n].place.agree = NULL; /* drains meet in the folder */
+    t->tier[t->n].place.hooks.agree = NULL; /* drains meet in the folder */
     if (!rc && (rc = pthread_create(&t->thread, NULL, drain_main, t)))
         rc = mr_error_set(err, -rc, "cannot start a thread");
     else

@@ -13,10 +13,9 @@
 struct mr_pace;
 struct mr_state_tiers;
 
-/* `final` and `pace` are borrowed. buffer: a burst buffer, which keeps nothing that is drained. What an earlier job left
- * in the tiers is drained, by all ranks together. */
+/* `final` and `pace` are borrowed. What an earlier job left in the tiers is drained, by all ranks together. */
 int mr_state_tiers_create(const struct mr_saver_params *p, const struct mr_save_place *final, struct mr_pace *pace,
-                          bool buffer, struct mr_state_tiers **out, struct mr_error *err);
+                          struct mr_state_tiers **out, struct mr_error *err);
 /* Cuts a drain that is under way short: the next job finishes it. Accepts NULL. */
 void mr_state_tiers_free(struct mr_state_tiers *t);
 /* The time is over: what is not drained stays where it is. Nobody waits for it any more. */

@@ -79,9 +79,9 @@ static bool tier_failed(int rc)
 static int go_around(struct mr_saver *s, struct mr_save *save, struct mr_error *err)
 {
     uint64_t start = mr_now_ns();
-    if (!s->place.agree || s->place.rank == 0)
+    if (!s->place.hooks.agree || s->place.rank == 0)
         mr_log(MR_LOG_WARN, "the checkpoint of step %" PRIu64 " goes around the %s: %s", save->step,
-               s->hooks.emulated ? "burst buffer" : "tier", err->message);
+               s->place.hooks.emulated ? "burst buffer" : "tier", err->message);
     int rc = mr_save_agree(&s->place, mr_state_tiers_wait(s->tiers, MR_ALL_STEPS, err), err);
     save->wait_ns += mr_now_ns() - start;
     snprintf(save->by, sizeof save->by, "-%s", s->place.job);
@@ -96,7 +96,7 @@ static int begin_save(struct mr_saver *s, struct mr_save *save, struct mr_error 
     if (!s->tiers)
         return mr_save_begin(save, err);
     save->held_bytes = save->bytes;
-    int rc = s->hooks.sum ? s->hooks.sum(s->hooks.user, &save->held_bytes, err) : 0;
+    int rc = s->place.hooks.sum ? s->place.hooks.sum(s->place.hooks.user, &save->held_bytes, err) : 0;
     rc = rc ? rc : mr_save_agree(&s->place, mr_state_tiers_room(s->tiers, save->step, save->held_bytes, err), err);
     save->wait_ns = mr_now_ns() - start;
     if (!rc) {
