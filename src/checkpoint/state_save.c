@@ -109,7 +109,7 @@ int mr_failure_get(struct mr_failure *f, bool forget, struct mr_error *err)
     return rc;
 }
 
-bool mr_save_stopped(const struct mr_save_place *p)
+static bool is_stopped(const struct mr_save_place *p)
 {
     return atomic_load(p->stop) || (p->hooks.stopped && p->hooks.stopped(p->hooks.user));
 }
@@ -145,7 +145,7 @@ int mr_save_init(struct mr_save *s, const struct mr_checkpoint_entry *file, size
     return s->file && s->sum ? 0 : -ENOMEM;
 }
 
-void mr_save_again(struct mr_save *s, const struct mr_save_place *place)
+void mr_save_again(struct mr_save *s, struct mr_save_place *place)
 {
     for (size_t i = 0; i < s->files; i++) {
         s->file[i].opened = false;
@@ -197,21 +197,16 @@ struct mr_save_file *mr_save_chunk(const struct mr_save *s, size_t index, uint64
 
 /* ---- waiting for what another rank does in the folder ---- */
 
-struct mr_save_wait mr_save_wait_for(const struct mr_save_place *p, uint64_t patience_ns)
+struct mr_save_wait mr_save_wait_for(const struct mr_save_place *p, uint64_t made_ns)
 {
-    return (struct mr_save_wait){POLL_FIRST_NS, mr_now_ns() + (patience_ns ? patience_ns : p->timeout_ns)};
-}
-
-uint64_t mr_save_patience(const struct mr_save_place *p, uint64_t made_ns)
-{
-    uint64_t now = mr_now_ns(), until = made_ns + p->timeout_ns, least = p->timeout_ns / PATIENCE_LEAST;
-    return until > now + least ? until - now : least;
+    uint64_t now = mr_now_ns(), rest = MR_MAX(made_ns + p->timeout_ns, now + p->timeout_ns / PATIENCE_LEAST);
+    return (struct mr_save_wait){POLL_FIRST_NS, p->rank_is_late ? rest : now + p->timeout_ns};
 }
 
 int mr_save_wait(const struct mr_save_place *p, struct mr_save_wait *w, uint32_t rank, const char *what,
                  struct mr_error *err)
 {
-    int rc = mr_save_stopped(p) ? MR_E_INTERRUPTED : mr_now_ns() > w->deadline_ns ? MR_E_TIMEOUT : 0;
+    int rc = is_stopped(p) ? MR_E_INTERRUPTED : mr_now_ns() > w->deadline_ns ? MR_E_TIMEOUT : 0;
     if (rc)
         mr_error_plain(err, rc, "rank %u did not %s %s", rank, what, rc == MR_E_TIMEOUT ? "in time" : "before the end");
     if (rc == MR_E_TIMEOUT)
@@ -274,7 +269,7 @@ static int look_and_wait(const struct mr_save *s, struct mr_save_wait *w, uint32
 static int wait_for_begin(const struct mr_save *s, struct mr_error *err)
 {
     struct mr_path marker = marker_of(s);
-    struct mr_save_wait w = mr_save_wait_for(s->place, s->patience_ns);
+    struct mr_save_wait w = mr_save_wait_for(s->place, s->made_ns);
     int rc = 0;
     while (!rc && !is_there(s, marker.text))
         rc = look_and_wait(s, &w, 0, "begin this save", err);
@@ -283,7 +278,7 @@ static int wait_for_begin(const struct mr_save *s, struct mr_error *err)
 
 static int wait_for_parts(const struct mr_save *s, struct mr_error *err)
 {
-    struct mr_save_wait w = mr_save_wait_for(s->place, s->patience_ns);
+    struct mr_save_wait w = mr_save_wait_for(s->place, s->made_ns);
     int rc = 0;
     for (uint32_t r = 1; s->place->at.shared && r < s->place->world && !rc; r++)
         while (!rc && !is_there(s, left_by(s, r, ".part").text))
@@ -295,7 +290,7 @@ static int wait_for_name(struct mr_save *s, struct mr_error *err)
 {
     enum mr_checkpoint_kind kind = s->place->at.by_list ? s->target : MR_CHECKPOINT_COMPLETE;
     struct mr_path final = mr_checkpoint_dir_path(s->place->at.folder, s->step, kind);
-    struct mr_save_wait w = mr_save_wait_for(s->place, s->patience_ns);
+    struct mr_save_wait w = mr_save_wait_for(s->place, s->made_ns);
     int rc = 0;
     while (!rc) {
         bool under_way = is_there(s, tmp_of(s).text); /* first: between the two looks it can only be given its name */
@@ -416,7 +411,7 @@ int mr_save_write(struct mr_save *s, struct mr_save_file *f, const struct mr_pac
                   const void *buf, size_t n, struct mr_error *err)
 {
     struct mr_object *whole = NULL;
-    if (mr_save_stopped(s->place))
+    if (is_stopped(s->place))
         return mr_error_plain(err, MR_E_INTERRUPTED, "interrupted in the checkpoint of step %" PRIu64, s->step);
     pthread_mutex_lock(&s->lock);
     int rc = f->opened ? 0 : open_file(s, f, err);
@@ -610,6 +605,8 @@ int mr_save_end(struct mr_save *s, int rc, struct mr_error *err)
         abandon(s, &why);
     else if (!p->at.lead && !p->hooks.agree)
         rc = wait_for_name(s, &why);
+    if (!rc || rc == MR_E_TIMEOUT)
+        s->place->rank_is_late = rc != 0;
     if (rc && err)
         *err = why;
     return rc;

@@ -34,6 +34,7 @@ struct mr_save_place {
     uint32_t rank, world;
     bool direct;
     uint64_t timeout_ns;
+    bool rank_is_late;       /* the last save but those that failed here waited for another rank in vain */
     const atomic_bool *stop; /* set: give up waiting for other ranks */
     struct mr_events *events;
     struct mr_saver_hooks hooks;
@@ -62,10 +63,10 @@ struct mr_save_file {
 };
 
 struct mr_save {
-    const struct mr_save_place *place; /* where it is written to */
-    enum mr_checkpoint_kind target;    /* of its folder there; from its beginning on */
-    uint64_t step, bytes;              /* of all files */
-    char id[64];                       /* which save of which job: the same on all ranks */
+    struct mr_save_place *place;    /* where it is written to */
+    enum mr_checkpoint_kind target; /* of its folder there; from its beginning on */
+    uint64_t step, bytes;           /* of all files */
+    char id[64];                    /* which save of which job: the same on all ranks */
     char by[72];    /* which job drains it, "" for a save: a job before may have left the marks of its own drain */
     uint32_t world; /* how many ranks saved it; 0: the place's */
     struct mr_save_file *file; /* [files], then the small ones that are made at the end */
@@ -82,7 +83,7 @@ struct mr_save {
     uint64_t held_bytes, wait_ns;  /* what it counts as in a tier, and how long it waited for room there */
     uint64_t durable_ns;           /* when it had its name; 0 before */
     uint64_t all_bytes, all_files; /* of all ranks, once it has its name; leader */
-    uint64_t patience_ns;          /* for how long other ranks are waited for; 0: the place's timeout */
+    uint64_t made_ns;              /* since when other ranks could have begun it; 0: of a drain, long ago */
     bool leader_is_gone;           /* it did not begin this save: nothing is said to it, either */
 };
 
@@ -92,7 +93,7 @@ size_t mr_save_chunks(uint64_t bytes, uint64_t chunk_bytes);
 int mr_save_init(struct mr_save *s, const struct mr_checkpoint_entry *file, size_t files, uint64_t chunk_bytes);
 void mr_save_done(struct mr_save *s);
 /* After a failure: another attempt, there. */
-void mr_save_again(struct mr_save *s, const struct mr_save_place *place);
+void mr_save_again(struct mr_save *s, struct mr_save_place *place);
 /* Chunk number `index`: its file, its place there and its length. */
 struct mr_save_file *mr_save_chunk(const struct mr_save *s, size_t index, uint64_t *at, size_t *n);
 /* Leader: clears what a killed save left and opens the folder for all ranks. Others: wait for that. */
@@ -105,18 +106,16 @@ int mr_save_write(struct mr_save *s, struct mr_save_file *f, const struct mr_pac
  * the reason. */
 int mr_save_end(struct mr_save *s, int rc, struct mr_error *err);
 
-/* Waiting for what another rank does in the folder: looks ever more rarely. patience_ns 0: as long as the timeout. */
+/* Waiting for what another rank does in the folder: looks ever more rarely, as long as the timeout. After a save that
+ * waited in vain, what is left of the time from made_ns on: saves that queued up behind a dead rank do not cost the whole
+ * timeout each. */
 struct mr_save_wait {
     uint64_t pause_ns, deadline_ns;
 };
-struct mr_save_wait mr_save_wait_for(const struct mr_save_place *p, uint64_t patience_ns);
+struct mr_save_wait mr_save_wait_for(const struct mr_save_place *p, uint64_t made_ns);
 /* A pause, 0 to look again; else MR_E_TIMEOUT or MR_E_INTERRUPTED: the rank did not do `what`. */
 int mr_save_wait(const struct mr_save_place *p, struct mr_save_wait *w, uint32_t rank, const char *what,
                  struct mr_error *err);
-/* How long a save that was made at `made_ns` waits for other ranks after the one before it had waited in vain: the rest
- * of the timeout. Saves that had queued up behind a dead rank do not cost the whole timeout each. */
-uint64_t mr_save_patience(const struct mr_save_place *p, uint64_t made_ns);
-bool mr_save_stopped(const struct mr_save_place *p);
 /* The code of all ranks; the caller's own where ranks do not meet by calls. */
 int mr_save_agree(const struct mr_save_place *p, int rc, struct mr_error *err);
 

@@ -189,8 +189,8 @@ static int make_job(struct mr_saver *s, uint64_t step, const struct mr_state *st
     int rc = failed ? 0 : mr_checkpoint_list_check(&names, err);
     free(file);
     if (j && !failed) {
-        j->start_ns = mr_now_ns();
         j->save.place = &s->place;
+        j->save.made_ns = mr_now_ns();
         j->tail = &j->full;
         j->save.step = step;
         j->save.sums = !s->place.hooks.files;

@@ -45,7 +45,6 @@ struct job {
     bool copied;
     bool told; /* its failure needs no telling: the caller knows */
     enum opening file;
-    uint64_t start_ns;
     struct mr_failure failure;
 };
 
@@ -81,8 +80,7 @@ struct mr_saver {
     pthread_cond_t changed;    /* anything below */
     struct job *first, **last; /* oldest save that is not over; where the next one is appended */
     bool closing, ending;
-    bool rank_is_late; /* the last save but those that failed here waited for another rank in vain */
-    uint64_t end_ns;   /* of `ender`: mr_saver_end_within */
+    uint64_t end_ns; /* of `ender`: mr_saver_end_within */
     pthread_t ender;
     uint64_t next_write_ns; /* bytes_per_s: when the next may begin */
     MR_VEC(struct mr_saved) over;

@@ -46,7 +46,6 @@ struct mr_state_tiers {
     size_t n;
     bool buffer;
     struct mr_state_have left; /* shares of earlier jobs, of this rank; by the drain's thread, once */
-    bool rank_is_late; /* of the drain's thread: the last drain to the final folder waited for another rank in vain */
     atomic_bool cut;
     pthread_t thread;
     bool running;
@@ -240,7 +239,7 @@ int mr_state_tiers_wait(struct mr_state_tiers *t, uint64_t step, struct mr_error
     return rc;
 }
 
-const struct mr_save_place *mr_state_tiers_first(struct mr_state_tiers *t)
+struct mr_save_place *mr_state_tiers_first(struct mr_state_tiers *t)
 {
     return &t->tier[0].place;
 }
@@ -342,8 +341,6 @@ static int drain_one(struct drain *d, struct mr_error *err)
     *s = (struct mr_save){.place = &t->tier[d->to].place, .step = h->is.step, .world = h->is.world, .drained = true};
     snprintf(s->id, sizeof s->id, "%s", h->is.id);
     snprintf(s->by, sizeof s->by, "-%s", t->final->job);
-    if (t->rank_is_late)
-        s->patience_ns = mr_save_patience(t->final, 0);
     int rc = 0;
     for (size_t at = 0; !rc && next_share(t, from, h, &at, &folder);)
         rc = add_share(d, folder.text, err);
@@ -353,8 +350,6 @@ static int drain_one(struct drain *d, struct mr_error *err)
     rc = rc ? rc : mr_checkpoint_reading_run(r, err);
     rc = mr_save_end(s, rc, err);
     mr_checkpoint_reading_done(r);
-    if (d->to == t->n && (!rc || rc == MR_E_TIMEOUT))
-        t->rank_is_late = rc != 0;
     return rc;
 }
 

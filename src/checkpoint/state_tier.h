@@ -22,7 +22,7 @@ void mr_state_tiers_free(struct mr_state_tiers *t);
 void mr_state_tiers_cut(struct mr_state_tiers *t);
 /* Waits until the first tier has room for a save of so many bytes. MR_E_LIMIT: it never will; MR_E_INTERRUPTED. */
 int mr_state_tiers_room(struct mr_state_tiers *t, uint64_t step, uint64_t bytes, struct mr_error *err);
-const struct mr_save_place *mr_state_tiers_first(struct mr_state_tiers *t);
+struct mr_save_place *mr_state_tiers_first(struct mr_state_tiers *t);
 /* Waits until that step, or no step at all, waits or drains; MR_E_INTERRUPTED. Drains that failed do not matter here. */
 int mr_state_tiers_wait(struct mr_state_tiers *t, uint64_t step, struct mr_error *err);
 /* A save of that step is in the final folder: what the first tier has of it is out of date. */

@@ -58,14 +58,7 @@ static void note_over(struct mr_saver *s, const struct job *j, int code)
 {
     struct mr_saved *over = MR_VEC_ADD(&s->over); /* without memory it is done and not listed */
     if (over)
-        *over = (struct mr_saved){j->save.step, j->save.bytes, j->start_ns, j->save.durable_ns, mr_now_ns(), code};
-}
-
-/* The lock is held. */
-static void set_patience(const struct mr_saver *s, struct job *j)
-{
-    if (s->rank_is_late && !j->save.patience_ns)
-        j->save.patience_ns = mr_save_patience(&s->place, j->start_ns);
+        *over = (struct mr_saved){j->save.step, j->save.bytes, j->save.made_ns, j->save.durable_ns, mr_now_ns(), code};
 }
 
 /* Whether a failed save says that the tier is no good, rather than the call, the ranks or the user. */
@@ -112,7 +105,6 @@ static void open_file(struct mr_saver *s, struct job *j)
 {
     struct mr_error why;
     j->file = OPENING;
-    set_patience(s, j);
     pthread_mutex_unlock(&s->lock);
     int rc = begin_save(s, &j->save, &why);
     pthread_mutex_lock(&s->lock);
@@ -191,7 +183,6 @@ static void end_job(struct mr_saver *s, struct job *j)
     int rc = j->failure.code;
     assert(j == s->first && j->written == j->queued); /* S1 */
     j->file = COMMITTING;
-    set_patience(s, j);
     pthread_mutex_unlock(&s->lock);
     if (rc)
         why = j->failure.why;
@@ -201,8 +192,6 @@ static void end_job(struct mr_saver *s, struct job *j)
     pthread_mutex_lock(&s->lock);
     if (rc)
         mr_failure_keep(&j->failure, rc, &why);
-    if (!rc || rc == MR_E_TIMEOUT)
-        s->rank_is_late = rc != 0;
     if (rc && !j->told)
         mr_failure_keep(&s->untold, rc, &j->failure.why);
     note_over(s, j, rc);
