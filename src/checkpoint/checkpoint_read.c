@@ -101,13 +101,14 @@ int mr_checkpoint_reading_add(struct mr_checkpoint_reading *r, const char *dir, 
 static int read_pieces(struct mr_checkpoint_reading *r, struct mr_checkpoint_unit *u, struct mr_object *o, uint8_t *buf,
                        struct hash *hash, struct mr_error *err)
 {
+    const struct mr_pace_way way = {.pace = r->pace, .device = r->at->device, .stop = r->stop};
     int rc = 0;
     for (uint64_t done = 0; done < u->bytes && !rc; done += r->piece_bytes) {
         size_t n = (size_t)MR_MIN(r->piece_bytes, u->bytes - done);
         if (r->stopped && r->stopped(r->user))
             return mr_error_plain(err, MR_E_INTERRUPTED, "interrupted in the checkpoint '%s'", u->dir);
         u->start_ns = mr_now_ns();
-        rc = mr_pace_move(&r->way, o, NULL, buf, n, u->at + done, err);
+        rc = mr_pace_move(&way, o, NULL, buf, n, u->at + done, err);
         atomic_fetch_add(&r->read_ns, mr_now_ns() - u->start_ns);
         if (!rc)
             hash_update(hash, buf, n);

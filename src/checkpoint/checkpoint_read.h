@@ -32,7 +32,7 @@ struct mr_checkpoint_reading {
     bool direct;
     unsigned threads;
     uint64_t piece_bytes;        /* read in one go; a multiple of 4096 */
-    struct mr_pace_way way;      /* what holds it back */
+    struct mr_pace *pace;        /* holds it back; or NULL */
     bool (*stopped)(void *user); /* before each piece: MR_E_INTERRUPTED; or NULL */
     const atomic_bool *stop;     /* before each unit; or NULL */
     /* What to do with a piece that was read; or NULL. Any thread. */

@@ -407,11 +407,14 @@ int mr_save_begin(struct mr_save *s, struct mr_error *err)
     return rc;
 }
 
-int mr_save_write(struct mr_save *s, struct mr_save_file *f, const struct mr_pace_way *way, uint64_t at,
-                  const void *buf, size_t n, struct mr_error *err)
+int mr_save_write(struct mr_save *s, struct mr_save_file *f, uint64_t at, const void *buf, size_t n,
+                  struct mr_error *err)
 {
+    const struct mr_save_place *p = s->place;
+    bool last_leg = s->drained || !p->at.base; /* to the folder, or one after the other through tiers */
+    const struct mr_pace_way way = {s->pace, p->at.device, last_leg, p->at.fsync && !p->direct, p->stop};
     struct mr_object *whole = NULL;
-    if (is_stopped(s->place))
+    if (is_stopped(p))
         return mr_error_plain(err, MR_E_INTERRUPTED, "interrupted in the checkpoint of step %" PRIu64, s->step);
     pthread_mutex_lock(&s->lock);
     int rc = f->opened ? 0 : open_file(s, f, err);
@@ -419,7 +422,7 @@ int mr_save_write(struct mr_save *s, struct mr_save_file *f, const struct mr_pac
     if (rc)
         return rc;
     uint64_t start = mr_now_ns();
-    rc = mr_pace_move(way, f->object, buf, NULL, n, at, err);
+    rc = mr_pace_move(&way, f->object, buf, NULL, n, at, err);
     atomic_fetch_add(&s->io_ns, mr_now_ns() - start);
     if (!rc && !s->drained)
         tell(s, MR_SPAN_CKPT_WRITE, start, n);

@@ -12,7 +12,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-struct mr_pace_way;
+struct mr_pace;
 
 /* What an emulated training wants; all zero for a real one. */
 struct mr_saver_hooks {
@@ -78,6 +78,7 @@ struct mr_save {
     const char *json, *loader; /* NULL: none */
     struct mr_arena memory;    /* of all these */
     bool begun, drained;       /* drained: its pieces are a drain's in the trace */
+    struct mr_pace *pace;      /* holds its writes back; NULL: nothing does */
     pthread_mutex_t lock;
     _Atomic uint64_t io_ns, fsync_ns;
     uint64_t held_bytes, wait_ns;  /* what it counts as in a tier, and how long it waited for room there */
@@ -98,9 +99,9 @@ void mr_save_again(struct mr_save *s, struct mr_save_place *place);
 struct mr_save_file *mr_save_chunk(const struct mr_save *s, size_t index, uint64_t *at, size_t *n);
 /* Leader: clears what a killed save left and opens the folder for all ranks. Others: wait for that. */
 int mr_save_begin(struct mr_save *s, struct mr_error *err);
-/* Bytes of a file, in any order, from any thread, each once. `way` says what holds it back. */
-int mr_save_write(struct mr_save *s, struct mr_save_file *f, const struct mr_pace_way *way, uint64_t at,
-                  const void *buf, size_t n, struct mr_error *err);
+/* Bytes of a file, in any order, from any thread, each once. */
+int mr_save_write(struct mr_save *s, struct mr_save_file *f, uint64_t at, const void *buf, size_t n,
+                  struct mr_error *err);
 /* All is written (rc 0), or not: makes the rank's part complete and, on the leader, waits for the parts of the others
  * and gives the checkpoint its name; the others wait for that. On failure nothing is left of it, and other ranks learn
  * the reason. */

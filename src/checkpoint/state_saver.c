@@ -191,6 +191,7 @@ static int make_job(struct mr_saver *s, uint64_t step, const struct mr_state *st
     if (j && !failed) {
         j->save.place = &s->place;
         j->save.made_ns = mr_now_ns();
+        j->save.pace = s->p.sync ? NULL : s->pace;
         j->tail = &j->full;
         j->save.step = step;
         j->save.sums = !s->place.hooks.files;

@@ -306,19 +306,13 @@ static int add_share(struct drain *d, const char *folder, struct mr_error *err)
 static int write_piece(void *user, const struct mr_checkpoint_unit *u, uint64_t at, const void *buf, size_t n,
                        struct mr_error *err)
 {
-    struct drain *d = user;
-    const struct mr_save_place *to = d->save.place;
-    const struct mr_pace_way way = {.pace = d->t->pace,
-                                    .device = to->at.device,
-                                    .by_steps = true,
-                                    .flush = to->at.fsync && !to->direct,
-                                    .stop = &d->t->cut};
-    int rc = mr_save_write(&d->save, &d->save.file[u->file], &way, at, buf, n, err);
+    struct mr_save *s = &((struct drain *)user)->save;
+    int rc = mr_save_write(s, &s->file[u->file], at, buf, n, err);
     struct mr_where where = MR_NOWHERE;
     const struct mr_emit_arg bytes = {.name = "bytes", .value = (int64_t)n};
-    where.step = d->save.step;
+    where.step = s->step;
     if (!rc)
-        mr_emit_args(to->events, MR_SPAN_DRAIN_PIECE, u->start_ns, mr_now_ns(), &where, (int64_t)n, &bytes, 1);
+        mr_emit_args(s->place->events, MR_SPAN_DRAIN_PIECE, u->start_ns, mr_now_ns(), &where, (int64_t)n, &bytes, 1);
     return rc;
 }
 
@@ -333,12 +327,13 @@ static int drain_one(struct drain *d, struct mr_error *err)
                                         .direct = from->place.direct,
                                         .threads = DRAIN_THREADS,
                                         .piece_bytes = MR_STATE_CHUNK,
-                                        .way = {.pace = t->pace, .device = from->place.at.device, .stop = &t->cut},
+                                        .pace = t->pace,
                                         .stop = &t->cut,
                                         .take = write_piece,
                                         .user = d};
     struct mr_path folder;
-    *s = (struct mr_save){.place = &t->tier[d->to].place, .step = h->is.step, .world = h->is.world, .drained = true};
+    *s = (struct mr_save){
+        .place = &t->tier[d->to].place, .step = h->is.step, .world = h->is.world, .drained = true, .pace = t->pace};
     snprintf(s->id, sizeof s->id, "%s", h->is.id);
     snprintf(s->by, sizeof s->by, "-%s", t->final->job);
     int rc = 0;

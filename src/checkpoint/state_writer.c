@@ -35,15 +35,9 @@ static void sum_chunk(struct job *j, const struct chunk *c)
 static int write_chunk(struct mr_saver *s, struct job *j, const struct chunk *c, uint64_t not_before,
                        struct mr_error *err)
 {
-    const struct mr_save_place *p = j->save.place;
     if (not_before)
         mr_clock_sleep_until(mr_clock_real(), not_before, &s->stop);
-    const struct mr_pace_way way = {.pace = s->pace,
-                                    .device = p->at.device,
-                                    .by_steps = !s->tiers,
-                                    .flush = p->at.fsync && !p->direct,
-                                    .stop = &s->stop};
-    return mr_save_write(&j->save, c->file, &way, c->at, c->slot, c->bytes, err);
+    return mr_save_write(&j->save, c->file, c->at, c->slot, c->bytes, err);
 }
 
 void mr_saver_fail_late(struct job *j)
@@ -252,7 +246,6 @@ struct direct {
 
 static int write_directly(struct direct *d, size_t index, uint8_t *buf, struct mr_error *err)
 {
-    static const struct mr_pace_way at_once = {0};
     uint64_t at, start = mr_now_ns(), in_image = (uint64_t)index * d->save->chunk_bytes;
     size_t n;
     struct mr_save_file *f = mr_save_chunk(d->save, index, &at, &n);
@@ -263,7 +256,7 @@ static int write_directly(struct direct *d, size_t index, uint8_t *buf, struct m
     from = from ? from : buf;
     d->save->sum[index] = htole64(XXH3_64bits(from, n));
     mr_checkpoint_emit(d->s->place.events, MR_SPAN_SNAPSHOT, d->save->step, start, mr_now_ns(), n);
-    return mr_save_write(d->save, f, &at_once, at, from, n, err);
+    return mr_save_write(d->save, f, at, from, n, err);
 }
 
 /* A file, front to back; of a single file a chunk. */
