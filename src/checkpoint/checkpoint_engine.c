@@ -423,7 +423,7 @@ static int engine_load(struct mr_checkpointer *base, uint64_t step, uint32_t shi
     int rc = 0;
     engine_recover(base);
     if (c->burst) /* the buffer must not be freed while it is read; drains that failed free nothing */
-        rc = agree(c, c->saver ? mr_saver_settle(c->saver, err) : 0, err);
+        rc = agree(c, c->saver ? mr_saver_settle(c->saver, MR_ALL_STEPS, err) : 0, err);
     else if (c->async)
         rc = engine_drain(base, err);
     r.wait_ns = mr_now_ns() - start;
@@ -443,7 +443,7 @@ static int engine_newest(struct mr_checkpointer *base, uint64_t *step, struct mr
     struct found f;
     if (c->p.world == 1) /* not collective: ranks find what is in the buffer once they have recovered */
         engine_recover(base);
-    int rc = c->async && c->saver ? mr_saver_settle(c->saver, err) : 0;
+    int rc = c->async && c->saver ? mr_saver_settle(c->saver, MR_ALL_STEPS, err) : 0;
     rc = rc ? rc : locate(c, UINT64_MAX, &f, err);
     if (!rc)
         *step = f.step;

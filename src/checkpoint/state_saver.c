@@ -128,29 +128,23 @@ int mr_saver_open(const struct mr_saver_params *params, struct mr_saver **out, s
 
 /* ---- saving ---- */
 
-/* What is free, within the control group's limit. */
-static uint64_t free_memory(void)
-{
-    uint64_t bytes = (uint64_t)sysconf(_SC_AVPHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    uint64_t limit = mr_cgroup_memory_limit(), used = mr_cgroup_memory_used();
-    return limit && limit - MR_MIN(used, limit) < bytes ? limit - MR_MIN(used, limit) : bytes;
-}
-
 int mr_saver_reserve(struct mr_saver *s, uint64_t bytes, struct mr_error *err)
 {
     uint64_t want = s->p.ring_bytes;
     if (s->p.sync)
         return 0;
     if (!want) /* what is in the ring already is not free any more */
-        want = MR_MIN(bytes, free_memory() / 2 + s->ring.slot.n * s->chunk_bytes);
+        want = MR_MIN(bytes, mr_machine_memory().free_bytes / 2 + s->ring.slot.n * s->chunk_bytes);
     size_t slots = mr_save_chunks(want, s->chunk_bytes);
     return mr_state_ring_grow(&s->ring, MR_MAX(slots, (size_t)RING_MIN), s->p.copy_threads, err);
 }
 
-/* S4. The lock is held. */
+/* S4 */
 static int take_error(struct mr_saver *s, struct mr_error *err)
 {
+    pthread_mutex_lock(&s->lock);
     int rc = mr_failure_get(&s->untold, true, err);
+    pthread_mutex_unlock(&s->lock);
     return rc || !s->tiers ? rc : mr_state_tiers_failure(s->tiers, true, err);
 }
 
@@ -279,13 +273,6 @@ static void wait_for_end(struct mr_saver *s, uint64_t step)
     mr_pace_hurry(s->pace, false);
 }
 
-static void wait_for_all(struct mr_saver *s)
-{
-    pthread_mutex_lock(&s->lock);
-    wait_for_end(s, MR_ALL_STEPS);
-    pthread_mutex_unlock(&s->lock);
-}
-
 /* Ends a copy that goes on behind, and takes the error of an earlier save, if any. The save at hand is made all the
  * same: ranks must make the same saves, and the others know nothing of it. */
 static int settle(struct mr_saver *s, struct mr_error *err)
@@ -293,9 +280,7 @@ static int settle(struct mr_saver *s, struct mr_error *err)
     int rc = s->pid == getpid() ? mr_saver_fence(s, NULL, err) : 0;
     if (rc)
         return rc;
-    pthread_mutex_lock(&s->lock);
     rc = take_error(s, err);
-    pthread_mutex_unlock(&s->lock);
     if (rc && err)
         mr_error_context(err, "an earlier save; this one is made all the same");
     return rc;
@@ -327,22 +312,6 @@ int mr_saver_fail(struct mr_saver *s, uint64_t step, const char *why, struct mr_
     return 0;
 }
 
-/* Everything before the copy. */
-static int describe(struct mr_saver *s, uint64_t step, const struct mr_state *state, struct mr_state_image *image,
-                    struct job **j, struct mr_error *err)
-{
-    int rc = mr_state_image_make(state, s->place.hooks.files ? s->chunk_bytes : 0, image, err);
-    if (rc)
-        return rc;
-    rc = mr_saver_reserve(s, image->bytes, err);
-    if (!rc && image->after && !s->p.sync)
-        mr_state_ring_pin(&s->ring);
-    rc = rc ? rc : make_job(s, step, state, image, j, err);
-    if (rc)
-        mr_state_image_done(image);
-    return rc;
-}
-
 int mr_saver_prepare(struct mr_saver *s, uint64_t step, const struct mr_state *state, struct mr_state_image *image,
                      struct job **j, struct mr_error *err)
 {
@@ -350,9 +319,15 @@ int mr_saver_prepare(struct mr_saver *s, uint64_t step, const struct mr_state *s
         return mr_error_plain(err, MR_E_USAGE, "a saver cannot be used in a forked child");
     if (step > MR_CHECKPOINT_STEP_MAX)
         return mr_error_plain(err, MR_E_USAGE, "step %" PRIu64 " is beyond %llu", step, MR_CHECKPOINT_STEP_MAX);
-    int rc = describe(s, step, state, image, j, err);
-    if (rc)
+    int rc = mr_state_image_make(state, s->place.hooks.files ? s->chunk_bytes : 0, image, err);
+    rc = rc ? rc : mr_saver_reserve(s, image->bytes, err);
+    if (!rc && image->after && !s->p.sync)
+        mr_state_ring_pin(&s->ring);
+    rc = rc ? rc : make_job(s, step, state, image, j, err);
+    if (rc) {
+        mr_state_image_done(image);
         mr_saver_fail(s, step, err->message, NULL);
+    }
     return rc;
 }
 
@@ -429,22 +404,18 @@ int mr_saver_fence(struct mr_saver *s, struct mr_save_result *out, struct mr_err
     return rc;
 }
 
-int mr_saver_wait(struct mr_saver *s, uint64_t step, struct mr_error *err)
+int mr_saver_settle(struct mr_saver *s, uint64_t step, struct mr_error *err)
 {
     pthread_mutex_lock(&s->lock);
     wait_for_end(s, step);
-    int rc = take_error(s, err);
     pthread_mutex_unlock(&s->lock);
-    int drained = s->tiers ? mr_state_tiers_wait(s->tiers, step, rc ? NULL : err) : 0;
-    if (s->tiers && !drained)
-        drained = mr_state_tiers_failure(s->tiers, true, rc ? NULL : err);
-    return rc ? rc : drained;
+    return s->tiers ? mr_state_tiers_wait(s->tiers, step, err) : 0;
 }
 
-int mr_saver_settle(struct mr_saver *s, struct mr_error *err)
+int mr_saver_wait(struct mr_saver *s, uint64_t step, struct mr_error *err)
 {
-    wait_for_all(s);
-    return s->tiers ? mr_state_tiers_wait(s->tiers, MR_ALL_STEPS, err) : 0;
+    int rc = mr_saver_settle(s, step, err), failed = take_error(s, err);
+    return failed ? failed : rc;
 }
 
 unsigned mr_saver_pending(struct mr_saver *s)
@@ -520,7 +491,9 @@ void mr_saver_cut(struct mr_saver *s)
     if (!s || s->pid != getpid())
         return;
     mr_saver_fence(s, NULL, NULL);
-    wait_for_all(s);
+    pthread_mutex_lock(&s->lock);
+    wait_for_end(s, MR_ALL_STEPS);
+    pthread_mutex_unlock(&s->lock);
     free_saver(s);
 }
 

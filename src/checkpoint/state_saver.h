@@ -11,8 +11,8 @@
 
 int mr_saver_open_with(const struct mr_saver_params *p, const struct mr_saver_hooks *hooks, struct mr_saver **out,
                        struct mr_error *err);
-/* Waits until nothing is under way; MR_E_INTERRUPTED. Other errors stay for those who ask for them. */
-int mr_saver_settle(struct mr_saver *s, struct mr_error *err);
+/* As mr_saver_wait; MR_E_INTERRUPTED. Other errors stay for those who ask for them. */
+int mr_saver_settle(struct mr_saver *s, uint64_t step, struct mr_error *err);
 /* Waits for what is written behind, not for drains: those are cut short. */
 void mr_saver_cut(struct mr_saver *s);
 /* What a synchronous save did: in the first tier (else it is in the folder), and inside the store. */
@@ -98,7 +98,7 @@ void mr_saver_free_job(struct job *j);
  * agree. */
 int mr_saver_save_now(struct mr_saver *s, uint64_t step, const struct mr_state *state, struct mr_save_result *out,
                       struct mr_error *err);
-/* Of state_saver.c: everything before the first byte. On success *image and *j are the caller's; else other ranks learn
+/* Of state_saver.c: everything before the first byte, into an empty image. On success it and *j are the caller's; else other ranks learn
  * of a state that cannot be saved. `err` is not NULL. */
 int mr_saver_prepare(struct mr_saver *s, uint64_t step, const struct mr_state *state, struct mr_state_image *image,
                      struct job **j, struct mr_error *err);

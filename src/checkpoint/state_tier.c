@@ -110,9 +110,14 @@ static unsigned count_waiting(const struct mr_state_tiers *t, uint64_t step, boo
     return n;
 }
 
+static bool is_stopped(const struct mr_state_tiers *t)
+{
+    return t->final->hooks.stopped && t->final->hooks.stopped(t->final->hooks.user);
+}
+
 static bool any_waiting(const struct mr_state_tiers *t, uint64_t step)
 {
-    return t->recovering || (!t->over && count_waiting(t, step, false));
+    return t->recovering || ((!t->over || is_stopped(t)) && count_waiting(t, step, false));
 }
 
 /* ---- room (T2) ---- */
@@ -205,30 +210,27 @@ static int tidy(struct mr_state_tiers *t, struct tier *in)
     return rc;
 }
 
-/* The lock is held, and let go meanwhile. */
-static void wait_in_a_hurry(struct mr_state_tiers *t)
+/* T6. The lock is held, and let go meanwhile. */
+static int wait_in_a_hurry(struct mr_state_tiers *t, struct mr_error *err)
 {
+    if (is_stopped(t))
+        return mr_error_plain(err, MR_E_INTERRUPTED, "interrupted while the burst buffer drained");
     mr_pace_hurry(t->pace, true);
     if (t->final->hooks.stopped)
         mr_cond_wait_until(&t->changed, &t->lock, mr_now_ns() + LOOK_NS);
     else
         pthread_cond_wait(&t->changed, &t->lock);
     mr_pace_hurry(t->pace, false);
+    return 0;
 }
 
-static bool is_stopped(const struct mr_state_tiers *t)
-{
-    return t->final->hooks.stopped && t->final->hooks.stopped(t->final->hooks.user);
-}
-
-/* Nothing waits for its drain any more. The lock is held. */
+/* Nothing of that step waits for its drain any more. The lock is held. */
 static int settle_all(struct mr_state_tiers *t, uint64_t step, struct mr_error *err)
 {
-    while (any_waiting(t, step) && !is_stopped(t))
-        wait_in_a_hurry(t);
-    return is_stopped(t) && (t->recovering || count_waiting(t, MR_ALL_STEPS, false))
-               ? mr_error_plain(err, MR_E_INTERRUPTED, "interrupted while the burst buffer drained")
-               : 0;
+    int rc = 0;
+    while (!rc && any_waiting(t, step))
+        rc = wait_in_a_hurry(t, err);
+    return rc;
 }
 
 int mr_state_tiers_wait(struct mr_state_tiers *t, uint64_t step, struct mr_error *err)
@@ -252,12 +254,8 @@ int mr_state_tiers_room(struct mr_state_tiers *t, uint64_t step, uint64_t bytes,
     int rc = settle_all(t, step, err);       /* T4 */
     for (size_t i = 0; i < t->n && !rc; i++) /* what is left of an earlier save of this step failed to drain */
         forget(&t->tier[i], step);
-    while (!rc && !(room = make_room(t, first, bytes)) && any_waiting(t, MR_ALL_STEPS)) {
-        if (is_stopped(t))
-            rc = mr_error_plain(err, MR_E_INTERRUPTED, "interrupted while the burst buffer drained");
-        else
-            wait_in_a_hurry(t);
-    }
+    while (!rc && !(room = make_room(t, first, bytes)) && any_waiting(t, MR_ALL_STEPS))
+        rc = wait_in_a_hurry(t, err);
     if (!rc && !room)
         rc = mr_error_plain(err, MR_E_LIMIT,
                             "the %s '%s' has room for %" PRIu64 " bytes, the checkpoint has %" PRIu64 " (%" PRIu64
@@ -657,8 +655,8 @@ int mr_state_tiers_failure(struct mr_state_tiers *t, bool untold, struct mr_erro
 unsigned mr_state_tiers_recovered(struct mr_state_tiers *t)
 {
     pthread_mutex_lock(&t->lock);
-    while (t->recovering && !is_stopped(t))
-        wait_in_a_hurry(t);
+    while (t->recovering && !wait_in_a_hurry(t, NULL))
+        ;
     unsigned n = t->recovered;
     pthread_mutex_unlock(&t->lock);
     return n;
