@@ -343,10 +343,6 @@ static int load_from(struct load *l, const char *folder, uint64_t step, uint32_t
     rc = rc ? rc : mr_checkpoint_read_list(l->at, l->dir.text, &l->list, err);
     if (rc)
         return rc;
-    if (l->list.step != step)
-        rc = mr_error_plain(err, MR_E_CORRUPT,
-                            "'%s/" MR_CHECKPOINT_LIST_NAME "' is of step %" PRIu64 ", its folder's name says %" PRIu64,
-                            l->dir.text, l->list.step, step);
     for (size_t i = 0; i < l->list.n; i++) {
         const struct mr_checkpoint_entry *e = &l->list.items[i];
         if (l->c->final.shared && e->rank % l->c->p.world != mine)
@@ -356,7 +352,7 @@ static int load_from(struct load *l, const char *folder, uint64_t step, uint32_t
         l->list.items[n++] = *e;
     }
     l->list.n = n;
-    rc = rc ? rc : mr_checkpoint_verify(&l->c->p, l->at, l->dir.text, &l->list, &l->read_ns, err);
+    rc = mr_checkpoint_verify(&l->c->p, l->at, l->dir.text, &l->list, &l->read_ns, err);
     mr_checkpoint_list_done(&l->list);
     if (!rc && tensors)
         return count_tensors(l->c, folder, step, mine, out, err);

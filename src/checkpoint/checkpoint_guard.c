@@ -23,11 +23,7 @@ void mr_checkpoint_canonical(const char *folder, char *out, int cap)
     snprintf(whole, sizeof whole, "%s%s", *folder == '/' || mr_store_is_url(folder) ? "" : "./", folder);
     for (size_t n = strlen(whole); n > 1 && whole[n - 1] == '/';)
         whole[--n] = '\0';
-    if (mr_store_is_url(folder)) {
-        snprintf(out, (size_t)cap, "%s", whole);
-        return;
-    }
-    memcpy(part, whole, sizeof part);
+    snprintf(part, sizeof part, "%s", mr_store_is_url(folder) ? "" : whole);
     for (char *slash; !realpath(part, real) && (slash = strrchr(part, '/'));)
         *slash = '\0';
     const char *rest = whole + strlen(part);

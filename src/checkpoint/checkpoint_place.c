@@ -84,6 +84,12 @@ int mr_checkpoint_read_list(const struct mr_checkpoint_place *at, const char *di
 {
     struct mr_path path = mr_path("%s/" MR_CHECKPOINT_LIST_NAME, dir);
     int rc = mr_checkpoint_read_part(at, path.text, out, err);
+    uint64_t step = mr_checkpoint_step_of(dir);
+    if (!rc && out->step != step) {
+        rc = mr_error_plain(err, MR_E_CORRUPT, "'%s' is of step %" PRIu64 ", its folder's name says %" PRIu64,
+                            path.text, out->step, step);
+        mr_checkpoint_list_done(out);
+    }
     if (rc != -ENOENT)
         return rc;
     mr_error_plain(err, MR_E_CORRUPT, "'%s' is missing: without its list '%s' is no checkpoint", path.text, dir);

@@ -46,7 +46,7 @@ int mr_checkpoint_publish(const struct mr_checkpoint_place *at, uint64_t step, e
                           struct mr_error *err);
 /* Removes all but the newest keep_last; the one just saved stays even if its step is lower than others'. */
 int mr_checkpoint_retire_older(const struct mr_checkpoint_place *at, uint64_t just_saved, struct mr_error *err);
-/* The list of the checkpoint in `dir`; MR_E_CORRUPT when there is none. */
+/* The list of the checkpoint in `dir`; MR_E_CORRUPT when there is none, or that of another step. */
 int mr_checkpoint_read_list(const struct mr_checkpoint_place *at, const char *dir, struct mr_checkpoint_list *out,
                             struct mr_error *err);
 /* Whether the checkpoint in `dir` was made by that save. */

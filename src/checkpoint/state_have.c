@@ -84,11 +84,12 @@ struct looking {
     int rc;
 };
 
-bool mr_state_have_look(const struct mr_checkpoint_place *at, const char *dir, uint64_t step, struct mr_state_had *out)
+/* The checkpoint in `dir`. False without a readable list. */
+static bool look_closely(const struct mr_checkpoint_place *at, const char *dir, struct mr_state_had *out)
 {
     struct mr_checkpoint_list l;
     struct mr_store_stat st = {0};
-    *out = (struct mr_state_had){.step = step};
+    *out = (struct mr_state_had){.step = mr_checkpoint_step_of(dir)};
     if (mr_checkpoint_read_list(at, dir, &l, NULL))
         return false;
     at->store->ops->stat(at->store, mr_path("%s/" MR_CHECKPOINT_LIST_NAME, dir).text, &st, NULL);
@@ -102,10 +103,19 @@ bool mr_state_have_look(const struct mr_checkpoint_place *at, const char *dir, u
     return true;
 }
 
-static int look_at(struct looking *l, const char *dir, uint64_t step, uint32_t share)
+bool mr_state_have_in(const struct mr_checkpoint_place *at, uint64_t step, struct mr_state_had *out)
+{
+    struct mr_path dir;
+    if (mr_checkpoint_find(at->store, at->folder, step, &dir, NULL))
+        return false;
+    look_closely(at, dir.text, out); /* damaged: its load says so */
+    return true;
+}
+
+static int look_at(struct looking *l, const char *dir, uint32_t share)
 {
     struct mr_state_had h;
-    bool usable = mr_state_have_look(l->tier, dir, step, &h); /* damaged: as if it were not there */
+    bool usable = look_closely(l->tier, dir, &h); /* damaged: as if it were not there */
     for (const char *c = h.id; *c; c++)
         usable = usable && (unsigned char)*c >= ' '; /* a line of its own for the others to read */
     h.share = share;
@@ -125,7 +135,7 @@ static int look_in(struct looking *l, uint32_t share)
     for (size_t k = 0; k < d.n && !rc; k++)
         if (d.item[k].usable) {
             struct mr_path dir = mr_checkpoint_dir_path(folder.text, d.item[k].step, d.item[k].kind);
-            rc = look_at(l, dir.text, d.item[k].step, share);
+            rc = look_at(l, dir.text, share);
         }
     mr_checkpoint_dirs_done(&d);
     return rc;
@@ -283,22 +293,12 @@ static int open_all(const struct mr_saver_params *p, struct near *r, struct mr_e
     return rc;
 }
 
-/* The newest usable one there, or that of a step, if any. */
-static bool find_in(const struct mr_checkpoint_place *at, uint64_t step, struct mr_state_had *out)
-{
-    struct mr_path dir;
-    if (mr_checkpoint_find(at->store, at->folder, step, &dir, NULL))
-        return false;
-    mr_state_have_look(at, dir.text, mr_checkpoint_step_of(dir.text), out); /* damaged: its load says so */
-    return true;
-}
-
 /* Of a step that is in the folder and, of another save, in the tiers, those have the later one: it is not drained. */
 static int choose(struct near *r, const struct mr_state_have *common, uint64_t *step, size_t *place,
                   struct mr_error *err)
 {
     struct mr_state_had newest, here;
-    bool there = find_in(&r->final.at, UINT64_MAX, &newest);
+    bool there = mr_state_have_in(&r->final.at, UINT64_MAX, &newest);
     for (size_t i = common->n; i-- > 0;) {
         const struct mr_state_had *h = &common->item[i];
         if (h->world != r->final.world)
@@ -314,7 +314,7 @@ static int choose(struct near *r, const struct mr_state_have *common, uint64_t *
                               r->final.at.folder);
     *step = newest.step;
     for (*place = 0; *place < r->n; ++*place)
-        if (find_in(&r->tier[*place], newest.step, &here) && strcmp(here.id, newest.id) == 0)
+        if (mr_state_have_in(&r->tier[*place], newest.step, &here) && strcmp(here.id, newest.id) == 0)
             break;
     return 0;
 }

@@ -231,7 +231,7 @@ static int read_failure(const struct mr_save *s, const char *path, const char *w
 {
     void *text;
     size_t len;
-    if (!is_there(s, path) || mr_store_read_file(s->place->at.store, path, FAIL_MAX, &text, &len, NULL))
+    if (mr_store_read_file(s->place->at.store, path, FAIL_MAX, &text, &len, NULL))
         return 0;
     mr_error_plain(err, MR_E_PEER, "%s: %.*s", what, (int)len, (char *)text);
     free(text);

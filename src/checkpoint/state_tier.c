@@ -293,9 +293,7 @@ static int add_share(struct drain *d, const char *folder, struct mr_error *err)
     int rc = mr_checkpoint_read_list(d->read.at, dir.text, &l, err);
     if (rc)
         return rc;
-    if (l.step != d->save.step)
-        rc = mr_error_plain(err, MR_E_CORRUPT, "the list in '%s' is of step %" PRIu64, dir.text, l.step);
-    rc = rc ? rc : mr_checkpoint_reading_add(&d->read, dir.text, &l, err);
+    rc = mr_checkpoint_reading_add(&d->read, dir.text, &l, err);
     d->save.world = l.world;
     mr_checkpoint_list_done(&l);
     return rc;
@@ -351,16 +349,15 @@ static int drain_one(struct drain *d, struct mr_error *err)
 /* The place has this save, or one of the step that was made later. */
 static bool is_in(const struct mr_save_place *at, const struct mr_state_had *h, bool or_newer)
 {
-    struct mr_path dir;
     struct mr_state_had there;
-    if (mr_checkpoint_find(at->at.store, at->at.folder, h->step, &dir, NULL) ||
-        !mr_state_have_look(&at->at, dir.text, h->step, &there))
+    if (!mr_state_have_in(&at->at, h->step, &there))
         return false;
     if (strcmp(there.id, h->id) == 0 && (there.fsync || !at->at.fsync))
         return true;
     if (!or_newer || at->at.by_list || there.time_ns <= h->time_ns) /* a server has a clock of its own */
         return false;
-    mr_log(MR_LOG_WARN, "'%s' is newer than the copy of its step in the burst buffer, which is dropped", dir.text);
+    mr_log(MR_LOG_WARN, "'%s' is newer than the copy of its step in the burst buffer, which is dropped",
+           mr_checkpoint_dir_path(at->at.folder, h->step, MR_CHECKPOINT_COMPLETE).text);
     return true;
 }
 
