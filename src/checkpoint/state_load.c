@@ -158,9 +158,7 @@ static int read_parts(struct reading *d, int rc, struct mr_error *err)
 
 bool mr_state_holds_tensors(const struct mr_checkpoint_entry *e)
 {
-    char name[64];
-    mr_save_file_name(e->rank, MR_SAVE_TENSORS, name);
-    return strcmp(name, e->name) == 0;
+    return strcmp(mr_save_file_name(e->rank, MR_SAVE_TENSORS).text, e->name) == 0;
 }
 
 static const struct mr_checkpoint_entry *find_entry(const struct mr_checkpoint_list *l, const char *name)
@@ -193,11 +191,9 @@ static int read_entry(const struct mr_state_reader *r, const struct mr_checkpoin
 static int read_sums(const struct mr_state_reader *r, const struct mr_checkpoint_entry *e, uint64_t **sum,
                      struct mr_error *err)
 {
-    char name[64];
     uint64_t *words;
     size_t n = mr_save_chunks(e->bytes, MR_STATE_CHUNK);
-    mr_save_file_name(e->rank, MR_SAVE_SUMS, name);
-    const struct mr_checkpoint_entry *sums = find_entry(&r->list, name);
+    const struct mr_checkpoint_entry *sums = find_entry(&r->list, mr_save_file_name(e->rank, MR_SAVE_SUMS).text);
     if (!sums || e->chunk_bytes != MR_STATE_CHUNK || sums->bytes != (3 + n) * sizeof(*words))
         return mr_error_plain(err, MR_E_CORRUPT, "'%s' has no checksums of its chunks that fit it", e->name);
     int rc = read_entry(r, sums, (void **)&words, err);
@@ -372,18 +368,13 @@ size_t mr_state_find(const struct mr_state_reader *r, uint32_t rank, const char 
 
 int mr_state_json(struct mr_state_reader *r, uint32_t rank, const char *what, char **text, struct mr_error *err)
 {
-    char name[64];
-    void *data;
+    void *data = NULL;
     bool loader = strcmp(what, "loader") == 0;
     if (!loader && strcmp(what, "state") != 0)
         return mr_error_plain(err, MR_E_USAGE, "there is \"state\" and \"loader\", no \"%s\"", what);
-    mr_save_file_name(rank, loader ? MR_SAVE_LOADER : MR_SAVE_STATE, name);
-    const struct mr_checkpoint_entry *e = find_entry(&r->list, name);
-    if (!e) {
-        *text = NULL;
-        return 0;
-    }
-    int rc = read_entry(r, e, &data, err); /* ends with a NUL: mr_store_read_file */
+    struct mr_path name = mr_save_file_name(rank, loader ? MR_SAVE_LOADER : MR_SAVE_STATE);
+    const struct mr_checkpoint_entry *e = find_entry(&r->list, name.text);
+    int rc = e ? read_entry(r, e, &data, err) : 0; /* ends with a NUL: mr_store_read_file */
     if (!rc)
         *text = data;
     return rc;

@@ -56,9 +56,9 @@ int mr_save_place_open(const struct mr_saver_params *p, const struct mr_saver_ho
     return rc;
 }
 
-void mr_save_file_name(uint32_t rank, const char *ending, char out[64])
+struct mr_path mr_save_file_name(uint32_t rank, const char *ending)
 {
-    snprintf(out, 64, "rank-%05u%s", rank, ending);
+    return mr_path("rank-%05u%s", rank, ending);
 }
 
 static struct mr_path tmp_of(const struct mr_save *s)
@@ -75,7 +75,7 @@ static struct mr_path files_of(const struct mr_save *s)
 /* What a rank leaves there: its part of the list, or why it has none. */
 static struct mr_path left_by(const struct mr_save *s, uint32_t rank, const char *ending)
 {
-    return mr_path("%s/rank-%05u%s", tmp_of(s).text, rank, ending);
+    return mr_path("%s/%s", tmp_of(s).text, mr_save_file_name(rank, ending).text);
 }
 
 static struct mr_path marker_of(const struct mr_save *s)
@@ -449,7 +449,7 @@ static int put_small(struct mr_save *s, const char *ending, const void *data, si
 {
     struct mr_save_file *f = &s->file[s->files + s->small++];
     *f = (struct mr_save_file){.is = {.bytes = len, .hash = XXH3_64bits(data, len), .rank = s->place->rank}};
-    mr_save_file_name(s->place->rank, ending, f->is.name);
+    snprintf(f->is.name, sizeof f->is.name, "%.63s", mr_save_file_name(s->place->rank, ending).text);
     int rc = open_file(s, f, err);
     return rc || !len ? rc : mr_object_write(f->object, data, len, 0, err);
 }

@@ -125,7 +125,7 @@ void mr_save_forget(const struct mr_save_place *p);
 #define MR_SAVE_HAVE ".have-"
 
 /* Names of a rank's files in a checkpoint. */
-void mr_save_file_name(uint32_t rank, const char *ending, char out[64]);
+struct mr_path mr_save_file_name(uint32_t rank, const char *ending);
 /* Whether it is the file of tensors of a rank. */
 bool mr_state_holds_tensors(const struct mr_checkpoint_entry *e);
 #define MR_SAVE_TENSORS ".safetensors"

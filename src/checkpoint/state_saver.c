@@ -164,10 +164,9 @@ static struct mr_checkpoint_entry *list_files(const struct mr_saver *s, const st
     for (size_t i = 0; e && i < *n; i++) {
         e[i].bytes = s->place.hooks.files ? image->piece[i].bytes : image->bytes;
         e[i].rank = s->place.rank;
-        if (s->place.hooks.files)
-            snprintf(e[i].name, sizeof e[i].name, "%s", image->piece[i].tensor.name);
-        else
-            mr_save_file_name(s->place.rank, MR_SAVE_TENSORS, e[i].name);
+        snprintf(e[i].name, sizeof e[i].name, "%.191s",
+                 s->place.hooks.files ? image->piece[i].tensor.name
+                                      : mr_save_file_name(s->place.rank, MR_SAVE_TENSORS).text);
     }
     return e;
 }
