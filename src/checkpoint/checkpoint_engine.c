@@ -115,11 +115,6 @@ static const struct mr_checkpoint_place *final_of(const struct engine *c)
     return c->saver ? &c->saver->place.at : &c->final;
 }
 
-static int agree(const struct engine *c, int code, struct mr_error *err)
-{
-    return c->p.agree ? c->p.agree(c->p.user, code, err) : code;
-}
-
 static int need_saver(struct engine *c, struct mr_error *err)
 {
     char job[32];
@@ -156,7 +151,7 @@ static int need_saver(struct engine *c, struct mr_error *err)
                                          .sum = c->async || !capacity ? NULL : c->p.sum,
                                          .stopped = c->p.stopped,
                                          .user = c->p.user};
-    rc = agree(c, mr_saver_open_with(&p, &hooks, &c->saver, err), err);
+    rc = mr_checkpoint_agree(&c->p, mr_saver_open_with(&p, &hooks, &c->saver, err), err);
     if (rc) {
         mr_saver_cut(c->saver);
         c->saver = NULL;
@@ -197,7 +192,7 @@ static int save_files(struct engine *c, uint64_t step, const struct mr_checkpoin
                                   .user = &from[i]};
     }
     struct mr_state state = {.size = sizeof state, .tensor = t, .tensors = n};
-    rc = agree(c, rc, err);
+    rc = mr_checkpoint_agree(&c->p, rc, err);
     rc = rc ? rc : mr_saver_save(c->saver, step, &state, out, err);
     free(t);
     free(from);
@@ -216,10 +211,10 @@ static int engine_save(struct mr_checkpointer *base, uint64_t step, const struct
     assert(c->saver);
     /* First what became of the saves before: a rank with an error to return makes no new save, so none may. */
     if (c->async)
-        rc = agree(c, mr_saver_wait(c->saver, NO_STEP, err), err);
+        rc = mr_checkpoint_agree(&c->p, mr_saver_wait(c->saver, NO_STEP, err), err);
     rc = rc ? rc : save_files(c, step, files, n, &saved, err);
     if (c->async)
-        rc = agree(c, rc, err);
+        rc = mr_checkpoint_agree(&c->p, rc, err);
     if (rc)
         return rc;
     const struct mr_saver_did *did = &c->saver->did;
@@ -260,14 +255,15 @@ static int engine_drain(struct mr_checkpointer *base, struct mr_error *err)
     struct mr_error why;
     engine_recover(base);
     if (!c->saver || (!c->async && !c->burst))
-        return c->async ? agree(c, 0, err) : 0;
+        return c->async ? mr_checkpoint_agree(&c->p, 0, err) : 0;
     int rc = mr_saver_wait(c->saver, MR_ALL_STEPS, &why);
     if (c->burst && (!rc || rc != MR_E_INTERRUPTED)) {
         int first = mr_state_tiers_failure(c->saver->tiers, false, rc ? NULL : &why);
         rc = rc ? rc : first;
     }
-    int mine = agree(c, rc == MR_E_PEER ? 0 : rc, &why); /* the cause before what the others saw of it */
-    rc = mine ? mine : agree(c, rc, &why);
+    int mine =
+        mr_checkpoint_agree(&c->p, rc == MR_E_PEER ? 0 : rc, &why); /* the cause before what the others saw of it */
+    rc = mine ? mine : mr_checkpoint_agree(&c->p, rc, &why);
     if (rc && err)
         *err = why;
     return rc;
@@ -419,11 +415,11 @@ static int engine_load(struct mr_checkpointer *base, uint64_t step, uint32_t shi
     int rc = 0;
     engine_recover(base);
     if (c->burst) /* the buffer must not be freed while it is read; drains that failed free nothing */
-        rc = agree(c, c->saver ? mr_saver_settle(c->saver, MR_ALL_STEPS, err) : 0, err);
+        rc = mr_checkpoint_agree(&c->p, c->saver ? mr_saver_settle(c->saver, MR_ALL_STEPS, err) : 0, err);
     else if (c->async)
         rc = engine_drain(base, err);
     r.wait_ns = mr_now_ns() - start;
-    rc = rc ? rc : agree(c, load_share(&l, step, shift, &r, err), err);
+    rc = rc ? rc : mr_checkpoint_agree(&c->p, load_share(&l, step, shift, &r, err), err);
     if (rc)
         return rc;
     r.duration_ns = mr_now_ns() - start;

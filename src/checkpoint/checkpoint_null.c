@@ -11,8 +11,7 @@
 
 struct null_engine {
     struct mr_checkpointer base;
-    int (*agree)(void *user, int code, struct mr_error *err);
-    void *user;
+    struct mr_checkpoint_params p;
 };
 
 static int null_open(const struct mr_checkpoint_params *p, struct mr_checkpointer **out, struct mr_error *err)
@@ -20,7 +19,7 @@ static int null_open(const struct mr_checkpoint_params *p, struct mr_checkpointe
     struct null_engine *c = calloc(1, sizeof(*c));
     if (!c)
         return mr_error_set(err, -ENOMEM, "cannot make a checkpointer");
-    *c = (struct null_engine){.base = {.ops = &mr_checkpoint_null_engine}, .agree = p->agree, .user = p->user};
+    *c = (struct null_engine){{&mr_checkpoint_null_engine}, *p};
     *out = &c->base;
     return 0;
 }
@@ -30,12 +29,6 @@ static void null_close(struct mr_checkpointer *c)
     free(c);
 }
 
-static int agree(struct mr_checkpointer *base, int code, struct mr_error *err)
-{
-    const struct null_engine *c = (const struct null_engine *)base;
-    return c->agree ? c->agree(c->user, code, err) : code;
-}
-
 static int null_save(struct mr_checkpointer *c, uint64_t step, const struct mr_checkpoint_file *files, uint64_t n,
                      struct mr_checkpoint_result *out, struct mr_error *err)
 {
@@ -43,7 +36,7 @@ static int null_save(struct mr_checkpointer *c, uint64_t step, const struct mr_c
     struct mr_checkpoint_result r = {.files = n};
     for (uint64_t i = 0; i < n; i++)
         r.bytes += files[i].bytes;
-    int rc = agree(c, 0, err);
+    int rc = mr_checkpoint_agree(&((struct null_engine *)c)->p, 0, err);
     if (rc)
         return rc;
     snprintf(r.path, sizeof r.path, "(step %" PRIu64 " was not kept)", step);
@@ -62,7 +55,7 @@ static int null_load(struct mr_checkpointer *c, uint64_t step, uint32_t shift, s
                      struct mr_error *err)
 {
     (void)step, (void)shift, (void)out;
-    return agree(c, nothing_there(err), err);
+    return mr_checkpoint_agree(&((struct null_engine *)c)->p, nothing_there(err), err);
 }
 
 static int null_newest(struct mr_checkpointer *c, uint64_t *step, struct mr_error *err)

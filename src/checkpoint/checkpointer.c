@@ -172,6 +172,11 @@ int mr_checkpoint_newest(struct mr_checkpointer *c, uint64_t *step, struct mr_er
 
 /* ---- for those who write an engine ---- */
 
+int mr_checkpoint_agree(const struct mr_checkpoint_params *p, int code, struct mr_error *err)
+{
+    return p->agree ? p->agree(p->user, code, err) : code;
+}
+
 unsigned mr_checkpoint_no_recover(struct mr_checkpointer *c)
 {
     (void)c;

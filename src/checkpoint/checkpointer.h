@@ -6,6 +6,9 @@
 
 #define MR_CHECKPOINT_BURST_NAME 64 /* bytes of the folder's name below the burst buffer */
 
+/* The code of all ranks. */
+int mr_checkpoint_agree(const struct mr_checkpoint_params *p, int code, struct mr_error *err);
+
 extern const struct mr_checkpoint_engine_ops mr_checkpoint_sync_engine, mr_checkpoint_async_engine,
     mr_checkpoint_null_engine;
 
