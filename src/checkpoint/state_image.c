@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-unsigned mr_state_dtype_bytes(const char *dtype)
+/* Bytes of one element, 0: no such dtype. */
+static unsigned dtype_bytes(const char *dtype)
 {
     static const struct {
         const char *name;
@@ -27,7 +28,8 @@ unsigned mr_state_dtype_bytes(const char *dtype)
     return 0;
 }
 
-bool mr_state_shape_bytes(const uint64_t *shape, unsigned dims, unsigned each, uint64_t *out)
+/* Elements times `each`; false when that is no 63-bit number. */
+static bool shape_bytes(const uint64_t *shape, unsigned dims, unsigned each, uint64_t *out)
 {
     uint64_t n = each;
     bool fits = true, empty = false;
@@ -46,7 +48,7 @@ static int check_tensor(const struct mr_tensor *t, size_t i, struct mr_error *er
     if (strcmp(t->name, "__metadata__") == 0)
         return mr_error_plain(err, MR_E_USAGE,
                               "a tensor cannot be named '__metadata__': the file format has another use for it");
-    if (!mr_state_dtype_bytes(t->dtype))
+    if (!dtype_bytes(t->dtype))
         return mr_error_plain(err, MR_E_USAGE, "tensor '%s' has dtype '%s', which safetensors does not know", t->name,
                               t->dtype ? t->dtype : "");
     if (t->cuda && t->strides)
@@ -74,8 +76,8 @@ static int make_piece(const struct mr_tensor *t, size_t number, struct mr_arena 
     int rc = check_tensor(t, number, err);
     if (rc)
         return rc;
-    *p = (struct mr_state_piece){.tensor = *t, .start = number, .each = mr_state_dtype_bytes(t->dtype)};
-    if (!mr_state_shape_bytes(t->shape, t->dims, p->each, &p->bytes))
+    *p = (struct mr_state_piece){.tensor = *t, .start = number, .each = dtype_bytes(t->dtype)};
+    if (!shape_bytes(t->shape, t->dims, p->each, &p->bytes))
         return mr_error_plain(err, MR_E_USAGE, "tensor '%s' has more elements than fit into a file", t->name);
     if (p->bytes && !t->data && !t->pull)
         return mr_error_plain(err, MR_E_USAGE, "tensor '%s' has %" PRIu64 " bytes and nothing to take them from",
@@ -368,9 +370,9 @@ static int parse_tensor(struct parsing *p, const char *name, json_t *v, struct m
     if (json_unpack(v, "{s:s, s:o, s:[I, I]}", "dtype", &dtype, "shape", &list, "data_offsets", &start, &end) ||
         !parse_shape(list, shape, &dims))
         return corrupt(p, name, "lacks dtype, shape or data_offsets", err);
-    if (!mr_state_dtype_bytes(dtype))
+    if (!dtype_bytes(dtype))
         return corrupt(p, name, "has a dtype that this program does not know", err);
-    if (!mr_state_shape_bytes(shape, dims, mr_state_dtype_bytes(dtype), &bytes) || start < 0 || end < start ||
+    if (!shape_bytes(shape, dims, dtype_bytes(dtype), &bytes) || start < 0 || end < start ||
         (uint64_t)end > p->data_bytes || (uint64_t)(end - start) != bytes)
         return corrupt(p, name, "does not fit its shape or the file", err);
     struct mr_header_tensor *t = MR_VEC_ADD(p->out);

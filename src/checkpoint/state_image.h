@@ -36,10 +36,6 @@ struct mr_state_image {
     void *after; /* where the device's work has to be; NULL: no tensors there */
 };
 
-/* Bytes of one element, 0: no such dtype. */
-unsigned mr_state_dtype_bytes(const char *dtype);
-/* Elements times `each`; false when that is no 63-bit number. */
-bool mr_state_shape_bytes(const uint64_t *shape, unsigned dims, unsigned each, uint64_t *out);
 /* From its return on the caller's mr_tensor need not stay, only what they point to as data or `user`. files_from not 0:
  * each tensor is a file of its own, without a header; the image has them one behind the other, from multiples of that
  * on. */

@@ -167,8 +167,9 @@ void mr_pace_save(struct mr_pace *p, uint64_t bytes, uint64_t now_ns)
     pthread_mutex_unlock(&p->lock);
 }
 
-/* In nine tenths of the time; once that is over, what is left takes as long as a tenth. */
-double mr_pace_need(struct mr_pace *p, uint64_t now_ns)
+/* Bytes per second to be over in nine tenths of the time; once that has passed, the rest takes as long as a tenth. 0:
+ * unknown, or nothing is left. */
+static double need_per_s(struct mr_pace *p, uint64_t now_ns)
 {
     pthread_mutex_lock(&p->lock);
     double all = (double)p->interval_ns, passed = (double)(now_ns - p->saved_ns);
@@ -188,7 +189,7 @@ static size_t pass(const struct mr_pace_way *w, size_t bytes)
                                      .hurry = (w->stop && atomic_load(w->stop)) || w->pace->hurry,
                                      .bytes = bytes,
                                      .least = MR_MIN(bytes, MR_TRAFFIC_PIECE),
-                                     .need_per_s = mr_pace_need(w->pace, now)};
+                                     .need_per_s = need_per_s(w->pace, now)};
         uint64_t got = mr_traffic_take(w->device, &ask, now, &wait_ns);
         if (got)
             return (size_t)got;

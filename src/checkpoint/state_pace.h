@@ -41,8 +41,6 @@ void mr_pace_wait(struct mr_pace *p, uint64_t until_ns);
 void mr_pace_hurry(struct mr_pace *p, bool begins);
 /* A checkpoint of so many bytes is to be moved; the next one is expected after as long as since the one before. */
 void mr_pace_save(struct mr_pace *p, uint64_t bytes, uint64_t now_ns);
-/* Bytes per second that it needs to be over in time; 0: nobody knows, or nothing is left. */
-double mr_pace_need(struct mr_pace *p, uint64_t now_ns);
 
 /* Where bytes go or come from, and what ends the holding back (not the transfer). */
 struct mr_pace_way {
