@@ -168,11 +168,7 @@ int mr_checkpoint_begin(const struct mr_checkpoint_place *at, uint64_t step, str
     struct mr_store_stat st;
     bool is_new = at->store->ops->stat(at->store, at->folder, &st, NULL) != 0;
     int rc = mr_store_mkdirs(at->store, at->folder, err);
-    uint64_t left;
-    if (!rc && at->by_list)
-        rc = mr_store_abort_unfinished(at->store, at->folder, "step-", &left, err);
-    if (at->by_list && rc == -EACCES) /* who may not list uploads leaves them to the bucket's rules */
-        rc = 0;
+    rc = rc ? rc : mr_store_abort_unfinished(at->store, at->folder, "step-", NULL, err);
     struct mr_path folder = mr_path("%s", at->folder);
     if (!rc && is_new && at->fsync) /* the folder itself must outlive a crash, too: its name lies in its parent */
         rc = at->store->ops->sync_dir(at->store, dirname(folder.text), err);

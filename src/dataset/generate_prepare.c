@@ -289,9 +289,8 @@ static int prepare_folder(struct mr_gen *g, struct mr_error *err)
     int resuming = settle_journals(g, &done_bytes, err);
     if (resuming < 0)
         return resuming;
-    uint64_t left;
-    int r = mr_store_abort_unfinished(g->o.store, g->o.folder, "", &left, err);
-    if (r < 0 && r != -EACCES) /* who may not list uploads leaves them to the bucket's rules */
+    int r = mr_store_abort_unfinished(g->o.store, g->o.folder, "", NULL, err);
+    if (r < 0)
         return r;
     if (!resuming && (r = refuse_foreign(g, err)) < 0)
         return r;

@@ -34,8 +34,8 @@ bool mr_store_is_url(const char *path);
 /* Its backend takes such paths, and no others. */
 bool mr_store_is_remote(const struct mr_store *s);
 /* Where a writer that was killed leaves something without a name (multipart uploads of s3): removes what there is below
- * `folder` whose name in it begins with `begins`; *n: how many. Whoever calls it is the only writer there. 0 where a store
- * has no such thing. */
+ * `folder` whose name in it begins with `begins`; *n (or NULL): how many. Whoever calls it is the only writer there. 0
+ * where a store has no such thing, and where listing uploads is not allowed: the bucket's rules remove those. */
 int mr_store_abort_unfinished(struct mr_store *s, const char *folder, const char *begins, uint64_t *n,
                               struct mr_error *err);
 /* From now on stat is answered from what `list` showed, where asking costs a request (s3): for commands that look at a

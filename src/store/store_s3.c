@@ -389,6 +389,8 @@ int mr_store_abort_unfinished(struct mr_store *s, const char *folder, const char
                               struct mr_error *err)
 {
     char bucket[MR_S3_BUCKET_MAX], below[MR_S3_KEY_MAX + 2], prefix[2 * MR_S3_KEY_MAX];
+    uint64_t uncounted;
+    n = n ? n : &uncounted;
     *n = 0;
     while (s->lower)
         s = s->lower;
@@ -400,7 +402,7 @@ int mr_store_abort_unfinished(struct mr_store *s, const char *folder, const char
     if (!rc && *n)
         mr_log(MR_LOG_NOTE, "s3: removed %llu unfinished %s below '%s'", (unsigned long long)*n,
                mr_plural(*n, "upload", "uploads"), folder);
-    return rc;
+    return rc == -EACCES ? 0 : rc;
 }
 
 /* ---- objects ---- */
