@@ -176,15 +176,6 @@ static int remove_file(void *user, const char *name, bool is_dir, struct mr_erro
     return rc == -ENOENT || rc == -ENOTEMPTY || rc == -EEXIST ? 0 : rc;
 }
 
-/* -ENOTEMPTY when something is left: a folder that is not ours, or what another rank still writes. */
-static int remove_once(struct removal *r, struct mr_error *err)
-{
-    int rc = r->store->ops->list(r->store, r->dir, remove_file, r, err);
-    if (rc == -ENOTDIR || rc == -ELOOP)
-        rc = 0; /* a file or a link in our way */
-    return rc < 0 ? rc : r->store->ops->unlink(r->store, r->dir, err);
-}
-
 int mr_checkpoint_dir_remove(struct mr_store *s, const char *dir, struct mr_error *err)
 {
     struct mr_error why;
@@ -192,8 +183,11 @@ int mr_checkpoint_dir_remove(struct mr_store *s, const char *dir, struct mr_erro
     bool by_list = mr_store_puts_whole(s);
     int rc = by_list ? s->ops->unlink(s, mr_path("%s/" MR_CHECKPOINT_LIST_NAME, dir).text, &why) : 0; /* C9 */
     rc = rc && rc != -ENOENT ? rc : -ENOTEMPTY;
-    for (int attempt = 0; attempt < ATTEMPTS && !r.foreign && (rc == -ENOTEMPTY || rc == -EEXIST); attempt++)
-        rc = remove_once(&r, &why);
+    for (int attempt = 0; attempt < ATTEMPTS && !r.foreign && (rc == -ENOTEMPTY || rc == -EEXIST); attempt++) {
+        rc = s->ops->list(s, dir, remove_file, &r, &why);
+        if (rc >= 0 || rc == -ENOTDIR || rc == -ELOOP) /* a file or a link in our way */
+            rc = s->ops->unlink(s, dir, &why); /* -ENOTEMPTY: a folder that is not ours, or what a rank still writes */
+    }
     if (r.foreign && (rc == -ENOTEMPTY || rc == -EEXIST)) /* without a list nothing in it is in our way */
         rc = by_list ? 0 : set_aside(s, dir, &why);
     if (rc == -ENOENT)

@@ -81,7 +81,6 @@ struct looking {
     const struct mr_checkpoint_place *tier;
     size_t number;
     struct mr_state_have *out;
-    int rc;
 };
 
 /* The checkpoint in `dir`. False without a readable list. */
@@ -150,9 +149,7 @@ static int look_at_share(void *user, const char *name, bool is_dir, struct mr_er
     if (!is_dir || strncmp(name, "rank-", 5) != 0 || strspn(name + 5, "0123456789") < 5)
         return 0;
     unsigned long share = strtoul(name + 5, &rest, 10);
-    if (*rest == '\0' && share < UINT32_MAX && share % world == rank && !l->rc)
-        l->rc = look_in(l, (uint32_t)share);
-    return 0;
+    return *rest == '\0' && share < UINT32_MAX && share % world == rank ? look_in(l, (uint32_t)share) : 0;
 }
 
 /* The shares of this rank in all tiers. */
@@ -161,10 +158,9 @@ static int look(const struct mr_save_place *final, const struct mr_checkpoint_pl
 {
     int rc = 0;
     for (size_t i = 0; i < tiers && !rc; i++) {
-        struct looking l = {final, tier[i], i, h, 0};
-        tier[i]->store->ops->list(tier[i]->store, tier[i]->base, look_at_share, &l,
-                                  NULL); /* nothing there: nothing is found */
-        rc = l.rc;
+        struct looking l = {final, tier[i], i, h};
+        rc = tier[i]->store->ops->list(tier[i]->store, tier[i]->base, look_at_share, &l, NULL);
+        rc = rc == -ENOMEM ? rc : 0; /* nothing there: nothing is found */
         if (!rc && final->at.lead)
             rc = look_in(&l, MR_STATE_ALL_SHARES);
     }
@@ -280,19 +276,6 @@ struct near {
     atomic_bool stop;
 };
 
-static int open_all(const struct mr_saver_params *p, struct near *r, struct mr_error *err)
-{
-    int rc = mr_save_place_open(p, &(struct mr_saver_hooks){0}, &r->stop, &r->final, err);
-    for (size_t i = 0; i < p->tiers && !rc; i++) {
-        struct mr_checkpoint_place *at = &r->tier[r->n];
-        r->at[r->n++] = at;
-        rc = mr_state_tier_open(&p->tier[i], p->rank, NULL, at, err);
-        if (!rc && at->shared)
-            rc = mr_checkpoint_claim(at->base, p->folder, true, err);
-    }
-    return rc;
-}
-
 /* Of a step that is in the folder and, of another save, in the tiers, those have the later one: it is not drained. */
 static int choose(struct near *r, const struct mr_state_have *common, uint64_t *step, size_t *place,
                   struct mr_error *err)
@@ -325,7 +308,15 @@ int mr_state_nearest(const struct mr_saver_params *params, uint64_t *step, size_
     struct near r = {0};
     struct mr_state_have mine = {0}, common = {0};
     memcpy(&p, params, MR_MIN(params->size, sizeof p));
-    int rc = open_all(&p, &r, err);
+    int rc = mr_save_place_open(&p, &(struct mr_saver_hooks){0}, &r.stop, &r.final, err);
+    while (r.n < p.tiers && !rc) {
+        const struct mr_saver_tier *of = &p.tier[r.n];
+        struct mr_checkpoint_place *at = &r.tier[r.n];
+        r.at[r.n++] = at;
+        rc = mr_state_tier_open(of, p.rank, NULL, at, err);
+        if (!rc && at->shared)
+            rc = mr_checkpoint_claim(at->base, p.folder, true, err);
+    }
     rc = rc ? rc : mr_state_have_common(&r.final, r.at, r.n, "load", &mine, &common, err);
     rc = rc ? rc : choose(&r, &common, step, place, err);
     mr_state_have_done(&mine);

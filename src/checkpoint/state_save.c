@@ -586,31 +586,26 @@ int mr_save_end(struct mr_save *s, int rc, struct mr_error *err)
 {
     const struct mr_save_place *p = s->place;
     struct mr_checkpoint_list mine = {0};
-    struct mr_error why = {0};
-    if (rc && err)
-        why = *err;
-    rc = rc ? rc : make_part(s, &why);
-    rc = rc ? rc : list_part(s, &mine, &why);
+    rc = rc ? rc : make_part(s, err);
+    rc = rc ? rc : list_part(s, &mine, err);
     if (rc)
         close_files(s, rc, NULL); /* before the leader removes the folder */
     if (!rc && !p->at.lead)
-        rc = hand_over(s, &mine, &why);
+        rc = hand_over(s, &mine, err);
     if (s->begun)
-        rc = mr_save_agree(p, rc, &why);
+        rc = mr_save_agree(p, rc, err);
     if (!rc && p->at.lead && !p->hooks.agree)
-        rc = wait_for_parts(s, &why);
+        rc = wait_for_parts(s, err);
     if (!rc && p->at.lead)
-        rc = publish(s, &mine, &why);
+        rc = publish(s, &mine, err);
     if (s->begun)
-        rc = mr_save_agree(p, rc, &why);
+        rc = mr_save_agree(p, rc, err);
     mr_checkpoint_list_done(&mine);
     if (rc)
-        abandon(s, &why);
+        abandon(s, err);
     else if (!p->at.lead && !p->hooks.agree)
-        rc = wait_for_name(s, &why);
+        rc = wait_for_name(s, err);
     if (!rc || rc == MR_E_TIMEOUT)
         s->place->rank_is_late = rc != 0;
-    if (rc && err)
-        *err = why;
     return rc;
 }

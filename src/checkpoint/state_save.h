@@ -104,7 +104,7 @@ int mr_save_write(struct mr_save *s, struct mr_save_file *f, uint64_t at, const 
                   struct mr_error *err);
 /* All is written (rc 0), or not: makes the rank's part complete and, on the leader, waits for the parts of the others
  * and gives the checkpoint its name; the others wait for that. On failure nothing is left of it, and other ranks learn
- * the reason. */
+ * the reason. `err`, which is not NULL, has that of `rc`. */
 int mr_save_end(struct mr_save *s, int rc, struct mr_error *err);
 
 /* Waiting for what another rank does in the folder: looks ever more rarely, as long as the timeout. After a save that

@@ -253,21 +253,21 @@ static int copy_state(struct behind *b, struct mr_error *err)
     return rc;
 }
 
-static bool is_pending(const struct mr_saver *s, uint64_t step)
+static unsigned count_pending(const struct mr_saver *s, uint64_t step)
 {
+    unsigned n = 0;
     for (const struct job *j = s->first; j; j = j->next)
-        if (step == MR_ALL_STEPS || j->save.step == step)
-            return true;
-    return false;
+        n += step == MR_ALL_STEPS || j->save.step == step;
+    return n;
 }
 
 /* In a hurry, if there is anything to wait for. The lock is held, and let go meanwhile. */
 static void wait_for_end(struct mr_saver *s, uint64_t step)
 {
-    if (!is_pending(s, step))
+    if (!count_pending(s, step))
         return;
     mr_pace_hurry(s->pace, true);
-    while (is_pending(s, step))
+    while (count_pending(s, step))
         pthread_cond_wait(&s->changed, &s->lock);
     mr_pace_hurry(s->pace, false);
 }
@@ -419,10 +419,8 @@ int mr_saver_wait(struct mr_saver *s, uint64_t step, struct mr_error *err)
 
 unsigned mr_saver_pending(struct mr_saver *s)
 {
-    unsigned n = 0;
     pthread_mutex_lock(&s->lock);
-    for (const struct job *j = s->first; j; j = j->next)
-        n++;
+    unsigned n = count_pending(s, MR_ALL_STEPS);
     pthread_mutex_unlock(&s->lock);
     return s->tiers ? n + mr_state_tiers_pending(s->tiers, false) : n;
 }
