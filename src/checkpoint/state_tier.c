@@ -266,15 +266,6 @@ int mr_state_tiers_room(struct mr_state_tiers *t, uint64_t step, uint64_t bytes,
     return rc;
 }
 
-void mr_state_tiers_drop(struct mr_state_tiers *t, uint64_t step)
-{
-    const struct mr_checkpoint_place *at = &t->tier[0].place.at;
-    mr_checkpoint_retire(at->store, at->folder, step, NULL); /* if it is there */
-    pthread_mutex_lock(&t->lock);
-    forget(&t->tier[0], step);
-    pthread_mutex_unlock(&t->lock);
-}
-
 /* ---- one drain: pieces are written as they are read; their checksums are compared before the copy gets its name (T3) */
 
 struct drain {
@@ -623,11 +614,20 @@ void mr_state_tiers_free(struct mr_state_tiers *t)
 int mr_state_tiers_add(struct mr_state_tiers *t, const struct mr_save *s, struct mr_error *err)
 {
     struct held h = {.is = {.step = s->step, .bytes = s->held_bytes}, .queued_ns = mr_now_ns()};
+    const struct mr_checkpoint_place *first = &t->tier[0].place.at;
+    bool around = s->place == t->final;
+    int rc = 0;
     snprintf(h.is.id, sizeof h.is.id, "%s", s->id);
+    if (around) /* an earlier save of the step, if it is there */
+        mr_checkpoint_retire(first->store, first->folder, s->step, NULL);
     pthread_mutex_lock(&t->lock);
-    mr_pace_save(t->pace, s->bytes, h.queued_ns);
-    h.age = MR_CHECKPOINT_STEP_MAX + ++t->ages; /* after those of earlier jobs, whose age is their step */
-    int rc = hold(&t->tier[0], &h, WAITING);
+    if (around) {
+        forget(&t->tier[0], s->step);
+    } else {
+        mr_pace_save(t->pace, s->bytes, h.queued_ns);
+        h.age = MR_CHECKPOINT_STEP_MAX + ++t->ages; /* after those of earlier jobs, whose age is their step */
+        rc = hold(&t->tier[0], &h, WAITING);
+    }
     pthread_cond_broadcast(&t->changed);
     pthread_mutex_unlock(&t->lock);
     return rc ? mr_error_set(err, rc, "the checkpoint of step %" PRIu64 " stays in the first tier", s->step) : 0;

@@ -25,9 +25,8 @@ int mr_state_tiers_room(struct mr_state_tiers *t, uint64_t step, uint64_t bytes,
 struct mr_save_place *mr_state_tiers_first(struct mr_state_tiers *t);
 /* Waits until that step, or no step at all, waits or drains; MR_E_INTERRUPTED. Drains that failed do not matter here. */
 int mr_state_tiers_wait(struct mr_state_tiers *t, uint64_t step, struct mr_error *err);
-/* A save of that step is in the final folder: what the first tier has of it is out of date. */
-void mr_state_tiers_drop(struct mr_state_tiers *t, uint64_t step);
-/* A save is complete in the first tier. */
+/* A save is complete: in the first tier, or (it went around) in the final folder, and what the tier has of its step is out
+ * of date. */
 int mr_state_tiers_add(struct mr_state_tiers *t, const struct mr_save *s, struct mr_error *err);
 /* Checkpoints that are not in the final folder yet; `failed`: also those that failed to get there. */
 unsigned mr_state_tiers_pending(struct mr_state_tiers *t, bool failed);

@@ -181,7 +181,7 @@ static void end_job(struct mr_saver *s, struct job *j)
     if (rc)
         why = j->failure.why;
     rc = mr_save_end(&j->save, rc, &why);
-    if (!rc && j->save.place != &s->place)
+    if (!rc && s->tiers)
         rc = mr_state_tiers_add(s->tiers, &j->save, &why);
     pthread_mutex_lock(&s->lock);
     if (rc)
@@ -303,10 +303,8 @@ static int save_job(struct mr_saver *s, struct job *j, const struct mr_state_ima
     if (tier_failed(rc) && d.save->place != &s->place)
         rc = write_and_end(&d, go_around(s, d.save, err), err);
     bool in_tier = d.save->place != &s->place;
-    if (!rc && in_tier)
+    if (!rc && s->tiers)
         rc = mr_state_tiers_add(s->tiers, d.save, err);
-    else if (!rc && s->tiers)
-        mr_state_tiers_drop(s->tiers, d.save->step); /* what the tier has of this step is out of date */
     s->did =
         (struct mr_saver_did){in_tier, d.save->wait_ns, atomic_load(&d.save->io_ns), atomic_load(&d.save->fsync_ns)};
     pthread_mutex_lock(&s->lock);

@@ -73,7 +73,7 @@ static void expect_state(const char *folder, uint64_t step, const char *after)
     struct mr_state_reader *r;
     struct mr_error e = {0};
     struct mr_state_params p = {.size = sizeof p, .folder = folder, .step = step};
-    uint64_t *v = malloc(BYTES);
+    uint64_t *v = calloc(VALUES, sizeof *v);
     char *text = NULL;
     if (mr_state_open(&p, &r, &e) || mr_state_read(r, &(struct mr_state_range){0, 0, BYTES, v, 0}, 1, &e) ||
         mr_state_json(r, mr_state_tensor(r, 0)->rank, "loader", &text, &e))
@@ -172,6 +172,34 @@ static void tiers_keep_their_capacity(void **unused)
         for (uint64_t step = 1; step <= 4; step++)
             expect_state(final_dir, step, "a small tier");
     }
+}
+
+/* A step that is saved again and has grown out of its tier: what the tier has of it is not loaded any more. */
+static void tiers_drop_a_step_that_goes_around_them(void **unused)
+{
+    (void)unused;
+    struct mr_error e = {0};
+    struct mr_saver_params p = params();
+    size_t place;
+    uint64_t step, n = 2 * VALUES, *v = calloc(n, sizeof *v);
+    struct mr_tensor t = {.name = "v", .dtype = "U64", .dims = 1, .shape = &n, .data = v};
+    struct mr_state larger = {.size = sizeof larger, .tensor = &t, .tensors = 1};
+    p.tiers = 1;
+    tiers[0].capacity = BYTES + BYTES / 2;
+    for (int sync = 0; sync < 2; sync++) {
+        p.sync = sync;
+        struct mr_saver *s = open_saver(&p);
+        assert_int_equal(save_step(s, 1, &e), 0);
+        assert_int_equal(mr_saver_wait(s, MR_ALL_STEPS, &e), 0);
+        assert_int_equal(mr_saver_save(s, 1, &larger, NULL, &e), 0);
+        assert_int_equal(mr_saver_close(s, &e), 0);
+        assert_int_equal(mr_state_nearest(&p, &step, &place, &e), 0);
+        assert_int_equal(step, 1);
+        assert_int_equal(place, 1); /* the folder */
+        assert_int_equal(bytes_below(tier_dir[0]), 0);
+    }
+    tiers[0].capacity = 0;
+    free(v);
 }
 
 /* The folder fails: nothing is lost, the error is told once, and the next job drains what is left. */
@@ -493,6 +521,7 @@ int main(void)
         cmocka_unit_test(pace_follows_the_steps),
         cmocka_unit_test_setup_teardown(tiers_drain_in_order, setup, ct_teardown),
         cmocka_unit_test_setup_teardown(tiers_keep_their_capacity, setup, ct_teardown),
+        cmocka_unit_test_setup_teardown(tiers_drop_a_step_that_goes_around_them, setup, ct_teardown),
         cmocka_unit_test_setup_teardown(tiers_keep_what_cannot_be_drained, setup, ct_teardown),
         cmocka_unit_test_setup_teardown(tiers_that_fail_are_gone_around, setup, ct_teardown),
         cmocka_unit_test_setup_teardown(tiers_end_in_time, setup, ct_teardown),
