@@ -11,7 +11,7 @@ if(NOT MR_HAVE_URING)
 endif()
 add_library(millrace_trace SHARED ${tracer_sources} ${CMAKE_SOURCE_DIR}/src/event/calls.c
             ${CMAKE_SOURCE_DIR}/src/event/mrt_encode.c ${CMAKE_SOURCE_DIR}/src/event/mrt_tally.c ${CMAKE_SOURCE_DIR}/src/event/path_glob.c
-            ${CMAKE_SOURCE_DIR}/src/event/mounts.c
+            ${CMAKE_SOURCE_DIR}/src/event/mounts.c ${CMAKE_SOURCE_DIR}/src/event/start.c
             ${CMAKE_SOURCE_DIR}/src/base/crc32c.c)
 target_include_directories(millrace_trace PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
 target_compile_options(millrace_trace PRIVATE -U_FILE_OFFSET_BITS -O2 -U_FORTIFY_SOURCE -fno-sanitize=all -fno-builtin-printf

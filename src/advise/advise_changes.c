@@ -283,9 +283,32 @@ static const char *settings(struct mr_advice *a, const struct mr_finding *f)
     return words;
 }
 
+/* Where the program makes what is changed, and what it gave for it. A library's loader has no line of its own. */
+static void place_change(struct mr_advice *a, struct mr_change *c)
+{
+    bool evaluates = !strcmp(c->target, MR_TARGET_EVALUATION);
+    const struct mr_explain_place *p =
+        c->kind == MR_CHANGE_INJECTION ? mr_explain_place_of(a->x, evaluates ? MR_TARGET_LOADER : c->target, evaluates)
+                                       : NULL;
+    if (p && p->file && !p->by) {
+        c->file = p->file;
+        c->line = p->line;
+    }
+    if (!p || !c->key || c->from)
+        return;
+    if (!strcmp(c->key, "prefetch_factor"))
+        c->from = mr_say_number(a, p->prefetch_factor);
+    else if (!strcmp(c->key, "persistent_workers") && mr_known(p->persistent))
+        c->from = p->persistent > 0 ? "true" : "false";
+    else if (!strcmp(c->key, "pin_memory") && mr_known(p->pinned))
+        c->from = p->pinned > 0 ? "true" : "false";
+}
+
 void mr_changes_finish(struct mr_advice *a, struct mr_draft *d)
 {
     struct mr_finding *f = &d->f;
+    for (size_t i = 0; i < f->changes; i++)
+        place_change(a, &f->change[i]);
     for (unsigned i = 0; i < MR_IDIOM_COUNT; i++)
         f->snippet[i] = snippet(a, f, i);
     if (f->command || !f->changes || a->f->counters_only)

@@ -75,6 +75,7 @@ static const struct {
     {"decode",      "*",                    MR_ROLE_PART, MR_REGION_DECODE},
     {"copy",        "*",                    MR_ROLE_COPY, MR_REGION_COPY},
     {"barrier",     "*",                    MR_ROLE_BARRIER, NO},
+    {"place",       "*",                    MR_ROLE_PLACE, NO},
     {"startup",     "machine",              MR_ROLE_MACHINE, NO},
     {"startup",     "init_process_group",   MR_ROLE_RANK, NO},
     {"startup",     "*",                    MR_ROLE_STARTUP, NO},

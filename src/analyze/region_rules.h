@@ -37,6 +37,7 @@ enum mr_region_role {
     MR_ROLE_EPOCH,
     MR_ROLE_STARTUP,
     MR_ROLE_MACHINE,                /* arguments cpus, memory_bytes, memory_free_bytes, local_free_bytes */
+    MR_ROLE_PLACE,                  /* the program calls what the span is named after: arguments file, line, by */
     MR_ROLE_RANK,                   /* the process learns which rank it is: arguments rank, world */
     MR_ROLE_ACCELERATOR_IDLE,       /* the accelerator was idle during a wait; argument batch */
     MR_ROLE_ACCELERATOR_COLLECTIVE, /* it waited for other ranks */

@@ -16,6 +16,7 @@
 #include "base/regular_file.h"
 #include "base/vec.h"
 #include "event/mounts.h"
+#include "event/start.h"
 
 #include <assert.h>
 #include <dirent.h>
@@ -107,12 +108,15 @@ static bool same_process(const struct ring *a, const struct ring *b)
     return a->pid == b->pid && a->pid_space == b->pid_space;
 }
 
-/* Once in a file; not for rings that an earlier run left, maybe on another machine. */
-static int write_mounts(struct mr_collector *c, uint64_t key, uint64_t now, struct mr_error *err)
+/* Mounts and start, once in a file; not for rings that an earlier run left, maybe on another machine. */
+static int write_surroundings(struct mr_collector *c, uint64_t key, uint64_t now, struct mr_error *err)
 {
-    size_t n = c->mounts_written || !c->live ? 0 : mr_mounts_block(key, now, c->buffer);
+    bool wanted = !c->mounts_written && c->live;
+    int rc = mr_collect_append(c, c->buffer, wanted ? mr_mounts_block(key, now, c->buffer) : 0, err);
     c->mounts_written = true;
-    return mr_collect_append(c, c->buffer, n, err);
+    if (rc || !wanted || !c->argv)
+        return rc;
+    return mr_collect_append(c, c->buffer, mr_start_block(key, now, c->argv, c->buffer), err);
 }
 
 static int describe(struct mr_collector *c, struct ring *r, struct mr_error *err)
@@ -133,7 +137,7 @@ static int describe(struct mr_collector *c, struct ring *r, struct mr_error *err
     c->stats.processes += !r->counted;
     r->counted = true;
     int rc = mr_collect_append(c, c->buffer, mr_mrt_seal(c->buffer, &b), err);
-    return rc ? rc : write_mounts(c, r->key, h->mono0, err);
+    return rc ? rc : write_surroundings(c, r->key, h->mono0, err);
 }
 
 static int drain_strings(struct mr_collector *c, struct ring *r, struct mr_error *err)
@@ -559,6 +563,11 @@ int mr_collector_poll(struct mr_collector *c, bool *busy, struct mr_error *err)
     if (rc < 0)
         atomic_store(&c->session->collecting, MR_SESSION_OFF);
     return rc;
+}
+
+void mr_collector_program(struct mr_collector *c, char *const *argv)
+{
+    c->argv = argv;
 }
 
 void mr_collector_expect(struct mr_collector *c, unsigned processes)

@@ -19,6 +19,8 @@ struct mr_collect_stats {
  * keeps about that much of the newest events. */
 int mr_collector_open(const char *spool, const char *out, bool live, bool resume, uint64_t max_bytes,
                       struct mr_collector **c, struct mr_error *err);
+/* The command line of the program that is being run, NULL at its end, for the start block. Before the first pass. */
+void mr_collector_program(struct mr_collector *c, char *const *argv);
 /* One pass over new processes, rings that are full enough, ended threads and processes. *busy is set if there was
  * anything to drain. A program fills a ring in some 100 ms at the fastest; passes should be less than 50 ms apart. */
 int mr_collector_poll(struct mr_collector *c, bool *busy, struct mr_error *err);

@@ -36,6 +36,7 @@ struct mr_collector {
     size_t rings, cap;
     void *workspace;
     uint8_t *buffer;
+    char *const *argv; /* of the program that is run; NULL: none is */
     uint64_t max_bytes;
     bool live, closing, tight;       /* tight: memory is given back */
     bool has_events, mounts_written; /* of the file being written */

@@ -16,7 +16,15 @@
 #define MR_MRT_EVENTS_FIXED 56u
 #define MR_MRT_COLUMN_ROW 16u
 
-enum mr_mrt_type { MR_MRT_PROCESS = 1, MR_MRT_STRINGS, MR_MRT_EVENTS, MR_MRT_END, MR_MRT_FOOTER, MR_MRT_MOUNTS };
+enum mr_mrt_type {
+    MR_MRT_PROCESS = 1,
+    MR_MRT_STRINGS,
+    MR_MRT_EVENTS,
+    MR_MRT_END,
+    MR_MRT_FOOTER,
+    MR_MRT_MOUNTS,
+    MR_MRT_START
+};
 enum mr_mrt_how { MR_HOW_EXIT = 1, MR_HOW_EXEC, MR_HOW_KILLED, MR_HOW_RUNNING };
 
 enum mr_mrt_column {

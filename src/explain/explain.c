@@ -32,6 +32,7 @@ static void worker_done(struct explain_worker *w)
     free(w->answers.read.item);
     free(w->span.item);
     free(w->make.item);
+    free(w->place.item);
     mr_intervals_done(&w->scratch);
 }
 
@@ -86,6 +87,7 @@ static void job_done(struct explain_job *j)
     free(j->lane_of);
     free(j->span.item);
     free(j->make.item);
+    free(j->place.item);
     free(j->wait.item);
     free(j->ask.item);
     free(j->helper.item);
@@ -290,6 +292,7 @@ static int explain(struct explain_job *j, struct mr_error *err)
     keep_steps(j);
     rc = rc ? rc : mr_explain_finish_ranks(j);
     rc = rc ? rc : mr_explain_facts(j);
+    rc = rc ? rc : mr_explain_places(j);
     rc = rc ? rc : mr_explain_batches(j);
     rc = rc ? rc : mr_explain_counters(j);
     rc = rc ? rc : mr_explain_trust(j);

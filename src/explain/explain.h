@@ -326,6 +326,25 @@ struct mr_explain_facts {
     bool shuffled, global_shuffle, counters_only, simulated, own_run, checkpoints, has_steps, has_workers;
 };
 
+/* How the program was started; the lists end with NULL. What may be a secret is in no trace. */
+struct mr_explain_start {
+    const char *folder;       /* NULL unknown */
+    const char **command;     /* as it was given to `millrace trace`; empty: the tracer was loaded without it */
+    const char **launcher;    /* of the mpirun, srun or torchrun above; empty: none */
+    const char **environment; /* NAME=VALUE: what matters to a training, or was set for this run */
+};
+/* A call by which the program makes a loader or writes a checkpoint. */
+struct mr_explain_place {
+    const char *call;     /* "torch.utils.data.DataLoader", "torch.save" */
+    const char *file;     /* of the program's own code; NULL unknown */
+    const char *by;       /* the library that the program calls there, which makes it; NULL: the program itself */
+    const char *data_set; /* class of a loader's data set */
+    unsigned line, times; /* times: how often it was made like this */
+    double loader;        /* number of the first of these loaders, as in steps; NAN: it is no loader */
+    double workers, prefetch_factor, batch, persistent, pinned; /* its arguments; NAN: not set, or not known */
+    bool trains, evaluates;                                     /* what its batches were for */
+};
+
 struct mr_explain_note {
     const char *text;
     bool serious; /* a figure may be wrong because of it */
@@ -490,6 +509,9 @@ struct mr_explanation {
     double *hit_ratio, *hit_ram_bytes; /* predicted page-cache hit ratio by RAM; hits points */
     size_t hits;
     struct mr_explain_facts facts;
+    const struct mr_explain_start *start; /* NULL: the trace does not say */
+    struct mr_explain_place *place;       /* of the first rank, in their order; at most 64 */
+    size_t places;
     struct mr_explain_trust trust;
     const struct mr_counters *counters; /* of sources without events; NULL: none */
     struct mr_finding *finding;         /* the best first, then what adds most to those before */
@@ -516,6 +538,9 @@ struct mr_explain_options {
 int mr_explain(const struct mr_trace *t, const struct mr_explain_options *opt, struct mr_explanation **out,
                struct mr_error *err);
 void mr_explanation_free(struct mr_explanation *x);
+
+/* The one place of a call, of a loader the one that trains or evaluates; NULL: none, or several. */
+const struct mr_explain_place *mr_explain_place_of(const struct mr_explanation *x, const char *call, bool evaluates);
 
 /* A wait of the explanation in seconds; NAN where the source does not record such calls. */
 static inline double mr_wait_s(const struct mr_explanation *x, unsigned wait_class)

@@ -109,7 +109,7 @@ static void name_program(struct explain_job *j)
     uint32_t lane = j->ranks ? j->rank[0].consumer : NO_INDEX;
     size_t p = lane != NO_INDEX ? j->lane[lane].process : 0;
     if (j->t->processes)
-        p = first_of(j->t, p);
+        j->root = p = first_of(j->t, p);
     if (j->t->processes)
         f->program = program_of(j, &j->t->process[p]);
     f->program = f->program ? f->program : "";

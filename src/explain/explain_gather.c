@@ -85,9 +85,26 @@ static void read_args(const struct look *l, uint64_t arg[KEYS])
         arg[k] = UNKNOWN;
     for (uint32_t a = l->first_arg; a < l->end_arg; a++) {
         unsigned key = c->arg_key[a] < l->strings ? l->key[c->arg_key[a]] : 0;
-        if (key && (c->arg_type[a] <= MR_MORE_DOUBLE))
+        if (key && key <= KEYS && (c->arg_type[a] <= MR_MORE_DOUBLE))
             arg[key - 1] = value_of(c, a);
     }
+}
+
+static int add_place(struct explain_worker *w, const struct look *l, uint32_t lane)
+{
+    const struct mr_columns *c = &l->b->c;
+    struct explain_place *p = MR_VEC_ADD(&w->place);
+    if (!p)
+        return -ENOMEM;
+    *p = (struct explain_place){.place = place_of(l), .lane = lane, .site = c->file[l->event]};
+    for (unsigned k = 0; k < KEYS_ALL; k++)
+        p->arg[k] = UNKNOWN;
+    for (uint32_t a = l->first_arg; a < l->end_arg; a++) {
+        unsigned key = c->arg_key[a] < l->strings ? l->key[c->arg_key[a]] : 0;
+        if (key && c->arg_type[a] <= MR_MORE_TEXT)
+            p->arg[key - 1] = value_of(c, a);
+    }
+    return 0;
 }
 
 static int add_span(struct explain_worker *w, const struct look *l, uint32_t lane, unsigned role)
@@ -164,6 +181,7 @@ static int take(struct explain_worker *w, const struct look *l, uint32_t lane, u
     case MR_ROLE_NONE:
     case MR_ROLE_INSIDE:
     case MR_ROLE_PART: return 0;
+    case MR_ROLE_PLACE: return add_place(w, l, lane);
     case MR_ROLE_FETCH:
     case MR_ROLE_ITEM:
     case MR_ROLE_TASK: return add_make(w, l, lane, role);
@@ -291,6 +309,22 @@ void mr_explain_sort_makes(struct explain_job *j)
     }
 }
 
+static int collect_places(struct explain_job *j)
+{
+    for (unsigned i = 0; i < j->workers; i++) {
+        struct explain_worker *w = &j->worker[i];
+        for (size_t k = 0; k < w->place.n; k++) {
+            struct explain_place *p = MR_VEC_ADD(&j->place);
+            if (!p)
+                return -ENOMEM;
+            *p = w->place.item[k];
+        }
+        free(w->place.item);
+        memset(&w->place, 0, sizeof w->place);
+    }
+    return 0;
+}
+
 static int collect(struct explain_job *j)
 {
     size_t spans = 0, makes = 0;
@@ -299,6 +333,8 @@ static int collect(struct explain_job *j)
         makes += j->worker[i].make.n;
     }
     if (MR_VEC_RESERVE(&j->span, spans + 1) < 0 || MR_VEC_RESERVE(&j->make, makes + 1) < 0)
+        return -ENOMEM;
+    if (collect_places(j) < 0)
         return -ENOMEM;
     for (unsigned i = 0; i < j->workers; i++) {
         struct explain_worker *w = &j->worker[i];

@@ -15,7 +15,7 @@
  *   stall_helpers.c    threads and processes that work while the maker of a batch sleeps
  *   stall_cause.c      why each wait took as long as it did
  *   explain_culprits.c who made whom wait
- *   explain_files.c, explain_facts.c, explain_batches.c, explain_ranks.c, explain_trust.c   what is left of the struct
+ *   explain_files.c, explain_facts.c, explain_batches.c, explain_ranks.c, explain_places.c, explain_trust.c   what is left
  *
  * Invariants
  *  X1. The classes of a rank's time are disjoint and add up to its window.
@@ -78,6 +78,23 @@ enum explain_key {
 #undef EXPLAIN_KEY_ENUM
         KEYS
 };
+/* More of them, of places alone. */
+#define EXPLAIN_PLACE_KEYS(X)                                                                                          \
+    X(FILE, "file")                                                                                                    \
+    X(LINE, "line")                                                                                                    \
+    X(BY, "by")                                                                                                        \
+    X(DATA_SET, "data_set")                                                                                            \
+    X(FACTOR, "prefetch_factor")                                                                                       \
+    X(PERSISTENT, "persistent_workers")                                                                                \
+    X(PINNED, "pin_memory")                                                                                            \
+    X(BATCH_SIZE, "batch_size")
+enum explain_place_key {
+    KEY_BEFORE_PLACES = KEYS - 1,
+#define EXPLAIN_KEY_ENUM(name, text) KEY_##name,
+    EXPLAIN_PLACE_KEYS(EXPLAIN_KEY_ENUM)
+#undef EXPLAIN_KEY_ENUM
+        KEYS_ALL
+};
 
 /* A span of the first pass. */
 struct explain_span {
@@ -86,6 +103,13 @@ struct explain_span {
     uint32_t lane, rank;
     uint8_t role;
     uint64_t arg[KEYS]; /* UNKNOWN where it has none */
+};
+
+/* The program makes something: explain_places.c. */
+struct explain_place {
+    uint64_t place; /* as explain_span's */
+    uint32_t lane, site;
+    uint64_t arg[KEYS_ALL]; /* texts: ids of strings; UNKNOWN */
 };
 
 /* A worker makes a batch, or its part of one: from its first row to its last. */
@@ -254,6 +278,7 @@ struct explain_worker {
     struct explain_flight flight, answers; /* reads of storage; waits for answers from the network */
     MR_VEC(struct explain_span) span;      /* first pass */
     MR_VEC(struct explain_make) make;
+    MR_VEC(struct explain_place) place;
     struct mr_intervals scratch;
 };
 
@@ -272,6 +297,7 @@ struct explain_job {
     bool *owns, *kept;      /* made its tables; has spans of the first pass */
     struct mr_map paths;
     MR_VEC(struct explain_file) file;
+    size_t root;       /* process that one would start to see it again */
     int32_t *number;   /* of the rank that a process is, by process; -1: nobody says */
     int32_t world;     /* ranks of the job; 0: nobody says */
     uint32_t *rank_of; /* by process; NO_INDEX: in none */
@@ -284,6 +310,7 @@ struct explain_job {
     unsigned workers;
     MR_VEC(struct explain_span) span; /* by rank, then start */
     MR_VEC(struct explain_make) make; /* by lane, then start */
+    MR_VEC(struct explain_place) place;
     MR_VEC(struct explain_wait) wait; /* by rank, then start */
     MR_VEC(struct explain_ask) ask;
     MR_VEC(struct mr_explain_step) step;
@@ -432,6 +459,9 @@ void mr_explain_unknown_facts(struct mr_explain_facts *f);
 int mr_explain_trust(struct explain_job *j);
 /* A copy that is valid UTF-8. */
 const char *mr_explain_clean_name(struct mr_arena *a, const char *text, size_t len);
+
+/* ---- explain_places.c: how the program was started, and where it makes what findings speak of ---- */
+int mr_explain_places(struct explain_job *j);
 
 /* ---- explain_disk.c ---- */
 void mr_explain_disk(struct explain_job *j, const struct explain_tally *tally);

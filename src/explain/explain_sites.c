@@ -7,15 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const key_text[KEYS] = {
+static const char *const key_text[KEYS_ALL] = {
 #define EXPLAIN_KEY_TEXT(name, text) [KEY_##name] = text,
-    EXPLAIN_KEYS(EXPLAIN_KEY_TEXT)
+    EXPLAIN_KEYS(EXPLAIN_KEY_TEXT) EXPLAIN_PLACE_KEYS(EXPLAIN_KEY_TEXT)
 #undef EXPLAIN_KEY_TEXT
 };
 
 static uint8_t key_of(const struct mr_trace_string *s)
 {
-    for (unsigned k = 0; k < KEYS; k++)
+    for (unsigned k = 0; k < KEYS_ALL; k++)
         if (s->len == strlen(key_text[k]) && !memcmp(s->text, key_text[k], s->len))
             return (uint8_t)(k + 1);
     return 0;

@@ -3,8 +3,11 @@
 #include "import/trace_internal.h"
 #include "base/common.h"
 
+#include <errno.h>
 #include <string.h>
 #include <zstd.h>
+
+#define STARTS_MOST 65536u
 
 static int read_process(struct mr_trace *t, const struct mr_mrt_view *v, struct mr_error *err)
 {
@@ -147,6 +150,26 @@ static int read_events(struct mr_trace *t, const struct mr_mrt_view *v, struct m
     return 0;
 }
 
+/* One per program; of a damaged file's million the first ones will do. */
+static int read_start(struct mr_trace *t, const struct mr_mrt_view *v, struct mr_error *err)
+{
+    const struct mr_trace_start s = {v->head.key, v->payload, v->payload + v->head.payload_bytes};
+    if (t->starts == STARTS_MOST)
+        return 0;
+    if (t->starts == t->start_cap) {
+        size_t cap = t->start_cap ? 2 * t->start_cap : 4;
+        struct mr_trace_start *bigger = mr_arena_alloc(&t->arena, cap * sizeof(*bigger));
+        if (!bigger)
+            return mr_error_set(err, -ENOMEM, "cannot load the trace");
+        if (t->starts)
+            memcpy(bigger, t->start, t->starts * sizeof(*bigger));
+        t->start = bigger;
+        t->start_cap = cap;
+    }
+    t->start[t->starts++] = s;
+    return 0;
+}
+
 int mr_trace_add_mrt(struct mr_trace *t, const uint8_t *data, size_t len, const char *name, struct mr_error *err)
 {
     struct mr_mrt_scan scan = {0};
@@ -158,6 +181,7 @@ int mr_trace_add_mrt(struct mr_trace *t, const uint8_t *data, size_t len, const 
         case MR_MRT_STRINGS: rc = read_strings(t, &scan.view[i], err); break;
         case MR_MRT_EVENTS: rc = read_events(t, &scan.view[i], err); break;
         case MR_MRT_END: rc = read_end(t, &scan.view[i], err); break;
+        case MR_MRT_START: rc = read_start(t, &scan.view[i], err); break;
         case MR_MRT_MOUNTS: rc = mr_trace_add_mounts(t, &scan.view[i], err); break;
         default: break;
         }

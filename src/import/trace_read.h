@@ -86,6 +86,12 @@ enum mr_trace_sees {
     MR_SEES_OTHERS = 4,   /* pipes, sockets, waits for processes */
 };
 
+/* How a program was started: the entries of a block MR_MRT_START, for mr_start_next. */
+struct mr_trace_start {
+    uint64_t key; /* of its process */
+    const uint8_t *entries, *end;
+};
+
 struct mr_trace {
     struct mr_trace_process *process;
     size_t processes, process_cap;
@@ -93,6 +99,8 @@ struct mr_trace {
     size_t chunks, chunk_cap;
     struct mr_trace_node *node;
     size_t nodes, node_cap;
+    struct mr_trace_start *start;
+    size_t starts, start_cap;
     struct mr_arena arena;
     struct mr_trace_file *files;
     struct mr_trace_source *sources; /* the files added; arena */

@@ -326,6 +326,7 @@ static int open_trace(struct launch *l, struct mr_error *err)
                 "a file has one writer: give every rank its own, or use the library alone (doc/guides/tracing.md)");
         return rc;
     }
+    mr_collector_program(l->collector, l->opt->argv);
     snprintf(l->link, sizeof(l->link), "%.4000s.spool", l->opt->out); /* the file is ours now, and so is its link */
     warn_interrupted(l->link);
     unlink(l->link);

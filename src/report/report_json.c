@@ -275,6 +275,58 @@ static void put_facts(struct mr_out *o, const struct mr_explain_facts *f)
                   f->counters_only ? "true" : "false", f->shuffled ? "true" : "false");
 }
 
+static void put_list(struct mr_out *o, const char *key, const char *const *text)
+{
+    mr_out_format(o, ",\"%s\":[", key);
+    for (size_t i = 0; text[i]; i++) {
+        mr_out_text(o, i ? "," : "");
+        put_text(o, text[i]);
+    }
+    mr_out_text(o, "]");
+}
+
+static void put_start(struct mr_out *o, const struct mr_explain_start *s)
+{
+    mr_out_text(o, "\"start\":");
+    if (s) {
+        mr_out_text(o, "{\"folder\":");
+        put_text(o, s->folder);
+        put_list(o, "command", s->command);
+        put_list(o, "launcher", s->launcher);
+        put_list(o, "environment", s->environment);
+    }
+    mr_out_text(o, s ? "},\n" : "null,\n");
+}
+
+static void put_truth(struct mr_out *o, const char *key, double v)
+{
+    mr_out_format(o, ",\"%s\":%s", key, isnan(v) ? "null" : v > 0 ? "true" : "false");
+}
+
+static void put_places(struct mr_out *o, const struct mr_explanation *x)
+{
+    mr_out_text(o, "\"places\":[");
+    for (size_t i = 0; i < x->places; i++) {
+        const struct mr_explain_place *p = &x->place[i];
+        mr_out_text(o, i ? ",\n{\"call\":" : "\n{\"call\":");
+        put_text(o, p->call);
+        member_text(o, "file", p->file);
+        mr_out_format(o, p->file ? ",\"line\":%u" : ",\"line\":null", p->line);
+        member_text(o, "by", p->by);
+        member_count(o, "times", p->times);
+        member(o, "loader", p->loader, false);
+        member_text(o, "data_set", p->data_set);
+        member(o, "num_workers", p->workers, false);
+        member(o, "prefetch_factor", p->prefetch_factor, false);
+        member(o, "batch_size", p->batch, false);
+        put_truth(o, "persistent_workers", p->persistent);
+        put_truth(o, "pin_memory", p->pinned);
+        mr_out_format(o, ",\"trains\":%s,\"evaluates\":%s}", p->trains ? "true" : "false",
+                      p->evaluates ? "true" : "false");
+    }
+    mr_out_text(o, "],\n");
+}
+
 static void put_rank(struct mr_out *o, const struct mr_explanation *x, const struct mr_explain_rank *r, bool first)
 {
     mr_out_format(o, "%s\n{\"rank\":%d,\"host\":", first ? "" : ",", r->rank);
@@ -400,6 +452,8 @@ void mr_report_json(struct mr_out *o, const struct mr_explanation *x)
     put_findings(o, x);
     put_trust(o, x);
     put_facts(o, &x->facts);
+    put_start(o, x->start);
+    put_places(o, x);
     mr_out_text(o, "\"by_rank\":[");
     for (size_t i = 0; i < x->ranks; i++)
         put_rank(o, x, &x->rank[i], i == 0);

@@ -1,6 +1,7 @@
 /* Draining in the traced process: when nobody else does it, when the collector is too slow, and at the end. Blocks are
  * appended to <dir>/<pid>.<key>.mrt; the file is opened for each write, because a program may close any descriptor. */
 #include "event/mounts.h"
+#include "event/start.h"
 #include "tracer/tracer_internal.h"
 #include "tracer/tracer_sys.h"
 
@@ -84,6 +85,25 @@ static bool write_mounts(long fd)
     return !b.count || write_all(fd, mr_process.out, mr_mrt_seal(mr_process.out, &b));
 }
 
+/* How it was started; of a forked child its parent's says it. The command line is in the process block. */
+static bool write_start(long fd)
+{
+    struct mr_ring_header *h = mr_process.segment[0];
+    const uint32_t flags = *(const uint32_t *)(const void *)((const uint8_t *)h + MR_RING_PROCESS_AT + 44);
+    struct mr_mrt_block b = {.type = MR_MRT_START, .key = mr_process.key, .first_ns = h->mono0, .last_ns = h->mono0};
+    char *text = flags & MR_PROCESS_FORKED ? NULL : mr_map_pages(2 * (size_t)MR_START_TEXT);
+    if (!text)
+        return true;
+    uint32_t n = mr_read_small_file("/proc/self/environ", text, MR_START_TEXT);
+    long len = mr_sys4(SYS_readlinkat, AT_FDCWD, "/proc/self/cwd", text + MR_START_TEXT, MR_START_TEXT);
+    const struct mr_start s = {
+        .folder = {.text = len > 0 ? text + MR_START_TEXT : NULL, .len = len > 0 ? (size_t)len : 0},
+        .environment = {.text = text, .len = n < MR_START_TEXT ? n : 0}};
+    b.payload_bytes = (uint32_t)mr_start_encode(&s, mr_process.out + MR_MRT_HEADER, MR_START_PAYLOAD, &b.count);
+    mr_sys2(SYS_munmap, text, 2 * (size_t)MR_START_TEXT);
+    return !b.count || write_all(fd, mr_process.out, mr_mrt_seal(mr_process.out, &b));
+}
+
 static bool write_header(long fd)
 {
     struct mr_ring_header *h = mr_process.segment[0];
@@ -100,7 +120,7 @@ static bool write_header(long fd)
                                    .payload_bytes = h->process_bytes};
     memcpy(out + MR_MRT_HEADER + MR_MRT_HEADER, (uint8_t *)h + MR_RING_PROCESS_AT, h->process_bytes);
     size_t n = mr_mrt_seal(out + MR_MRT_HEADER, &b);
-    mr_process.header_written = write_all(fd, out, MR_MRT_HEADER + n) && write_mounts(fd);
+    mr_process.header_written = write_all(fd, out, MR_MRT_HEADER + n) && write_mounts(fd) && write_start(fd);
     return mr_process.header_written;
 }
 

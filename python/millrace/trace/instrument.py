@@ -13,7 +13,7 @@ import os
 import sys
 from time import monotonic_ns
 
-from . import _trace, fn, handover, now, span
+from . import _trace, fn, handover, now, places, span
 
 note = getattr(_trace, "note", lambda text: None)  # told at the end of `millrace trace`
 
@@ -345,6 +345,8 @@ def _saving(original, label, behind=None):
     def traced(*args, **kwargs):
         begin = now()
         memory = any(isinstance(a, io.BytesIO) for a in args[1:2]) or isinstance(kwargs.get("f"), io.BytesIO)
+        if begin and not behind:
+            places.call("torch.save" if label == "torch.serialization.save" else label)
         at = getattr(_saved, "at", None) if behind else None
         follows = at is not None and monotonic_ns() - at < BEHIND
         try:

@@ -18,9 +18,10 @@ import functools
 import itertools
 import multiprocessing.process
 import os
+import sys
 import threading
 
-from . import _trace, accelerator, cpu, handover, now, span
+from . import _trace, accelerator, cpu, handover, now, places, span
 
 TOLD = "millrace"  # the entry: loader and epoch
 _loaders = itertools.count()  # numbers of DataLoader objects, in the order of their first use
@@ -33,6 +34,7 @@ def _loader_number(loader):
         number = next(_loaders)
         try:
             loader._millrace_loader = number
+            places.tell_loader(loader, number)
         except Exception:  # a class that keeps its attributes to itself: every iterator counts as a loader of its own
             pass
     return number
@@ -197,6 +199,15 @@ def _of_iter(original):
     return __iter__
 
 
+def _of_loader_init(original):
+    @functools.wraps(original)
+    def __init__(self, *args, **kwargs):
+        original(self, *args, **kwargs)
+        places.loader_made(self, sys._getframe(1))
+
+    return __init__
+
+
 def loader(module, put):
     """torch.utils.data.dataloader; put(owner, name, value) changes a name so that it can be changed back."""
     base = getattr(module, "_BaseDataLoaderIter", None)
@@ -214,6 +225,7 @@ def loader(module, put):
         if "_reset" in multi.__dict__:
             put(multi, "_reset", _of_reset(multi.__dict__["_reset"]))
     if hasattr(module, "DataLoader"):
+        put(module.DataLoader, "__init__", _of_loader_init(module.DataLoader.__dict__["__init__"]))
         put(module.DataLoader, "__iter__", _of_iter(module.DataLoader.__dict__["__iter__"]))
 
 
