@@ -228,8 +228,8 @@ struct mr_loader_params {
     /* Fields of a sample (millrace/field.h, doc/internals/fields.md). NULL (default): the primary field and the label,
      * as ever. Else batches have mr_batch.fields, in this order: names of fields, or one name "*" for all of them that
      * are delivered by default (roles input, target and weight). Bytes of fields that are not named are not read.
-     * Borrowed for open only. Not with `transform` and MR_LOADER_IN_PLACE; MR_LOADER_RAW delivers what is stored of all
-     * of them as one row. */
+     * Borrowed for open only. Not with MR_LOADER_IN_PLACE; MR_LOADER_RAW delivers what is stored of all of them as one
+     * row. `transform` gets the value of the first input (or of the first), and must keep its number of bytes. */
     const char *const *fields;
     uint32_t n_fields;
     enum mr_loader_ragged ragged;

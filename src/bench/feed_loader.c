@@ -9,12 +9,12 @@
  *   odirect           bypasses the page cache
  *   preprocess_time   spent in the engine threads after decoding, on the CPU unless asked to sleep
  *   preprocess.*      real preprocessing, before that
- *   parquet.columns   those with read: true are the fields of the batches
+ *   fields            those that are read are the fields of the batches (conf/sample_fields.h)
  *   record_length_bytes_resize   bytes of each sample that reach the trainer */
 #include "bench/bench_feed.h"
 #include "base/clock.h"
 #include "base/common.h"
-#include "conf/parquet_columns.h"
+#include "conf/sample_fields.h"
 #include "event/emit.h"
 
 #include <errno.h>
@@ -216,29 +216,22 @@ static int add_preprocessing(struct loader_feed *f, const struct feed_request *q
     return 0;
 }
 
-/* The columns that a workload reads of a Parquet set; the caller frees both. */
-static int choose_columns(const struct mr_workload *w, struct mr_loader_params *lp, struct mr_parquet_columns **columns,
-                          const char ***names, struct mr_error *err)
+/* Tables are read column by column, into rows without gaps. */
+static int choose_fields(const struct mr_workload *w, struct mr_loader_params *lp, const char ***names,
+                         struct mr_error *err)
 {
-    if (w->dataset.format != MR_CF_PARQUET)
-        return 0;
-    *columns = malloc(sizeof(**columns));
-    *names = calloc(MR_PARQUET_COLUMNS_MAX, sizeof(**names));
-    if (!*columns || !*names)
-        return mr_error_set(err, -ENOMEM, "cannot keep the columns");
-    int rc = mr_parquet_columns_of(w, *columns, err);
-    for (unsigned i = 0; !rc && i < (*columns)->n; i++)
-        if ((*columns)->column[i].read)
-            (*names)[lp->n_fields++] = (*columns)->column[i].name;
-    lp->fields = lp->n_fields ? *names : NULL;
-    lp->flags = lp->n_fields ? (lp->flags & ~(unsigned)MR_LOADER_IN_PLACE) | MR_LOADER_DENSE : lp->flags;
+    int rc = mr_sample_fields_names(w, names, &lp->n_fields, err);
+    lp->fields = *names;
+    if (lp->n_fields)
+        lp->flags &= ~(unsigned)MR_LOADER_IN_PLACE;
+    if (lp->n_fields && w->dataset.format == MR_CF_PARQUET)
+        lp->flags |= MR_LOADER_DENSE;
     return rc;
 }
 
 static int open_loader(struct loader_feed *f, const struct feed_request *q, struct mr_error *err)
 {
     struct mr_loader_params lp;
-    struct mr_parquet_columns *columns = NULL;
     const char **names = NULL;
     mr_bench_loader_params(q->p, q->eval, &lp);
     lp.order.rank = q->rank;
@@ -253,10 +246,9 @@ static int open_loader(struct loader_feed *f, const struct feed_request *q, stru
     }
     int rc = add_preprocessing(f, q, &lp, err);
     if (!rc)
-        rc = choose_columns(q->p->workload, &lp, &columns, &names, err);
+        rc = choose_fields(q->p->workload, &lp, &names, err);
     if (!rc)
         rc = mr_loader_open(&lp, &f->loader, err);
-    free(columns);
     free(names);
     if (rc)
         return rc;

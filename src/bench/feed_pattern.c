@@ -1,6 +1,7 @@
 /* An access pattern as a feed (pattern.h). */
 #include "bench/bench_feed.h"
 #include "base/common.h"
+#include "conf/sample_fields.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -33,11 +34,11 @@ static int pattern_next(struct feed *base, struct feed_batch *out, struct mr_err
     if (rc <= 0)
         return rc;
     *out = (struct feed_batch){.n = b.n, .rows = b.rows, .bytes = f->row_bytes, .read_bytes = b.read_bytes};
-    if (!b.rows) /* dropped */
-        out->sample_bytes = b.sample_bytes;
+    bool resized = f->row_max != UINT64_MAX && b.rows;
+    out->sample_bytes = resized ? 0 : b.sample_bytes;
     for (uint32_t i = 0; b.rows && i < b.n; i++) {
         f->row_bytes[i] = MR_MIN(b.bytes[i], f->row_max);
-        out->sample_bytes += f->row_bytes[i];
+        out->sample_bytes += resized ? f->row_bytes[i] : 0;
     }
     return 1;
 }
@@ -95,6 +96,18 @@ static void prepare(void *user, uint64_t epoch, uint64_t first, uint64_t n)
         mr_feed_work_do(w, epoch, first + i, NULL, 0, 0);
 }
 
+/* The fields that are read, where the workload names them. */
+static int select_fields(struct mr_dataset *set, const struct mr_workload *w, struct mr_error *err)
+{
+    const char **names = NULL;
+    uint32_t n = 0;
+    int rc = mr_sample_fields_names(w, &names, &n, err);
+    if (!rc && n)
+        rc = mr_dataset_select(set, names, n, err);
+    free(names);
+    return rc;
+}
+
 static int open_pattern(struct pattern_feed *f, const struct feed_request *q, struct mr_error *err)
 {
     const struct mr_bench_params *p = q->p;
@@ -118,7 +131,9 @@ static int open_pattern(struct pattern_feed *f, const struct feed_request *q, st
                                          .source = q->source,
                                          .prepare = mr_feed_work_takes_time(&f->work) ? prepare : NULL,
                                          .user = &f->work};
-    int rc = mr_pattern_open(&pp, &f->pattern, err);
+    int rc = select_fields(f->base.set, p->workload, err);
+    if (!rc)
+        rc = mr_pattern_open(&pp, &f->pattern, err);
     if (rc)
         return rc;
     uint64_t n = pp.file_passes && !pp.whole_epochs ? p->plan->steps_per_epoch : mr_pattern_batches(f->pattern);

@@ -47,7 +47,7 @@ int mr_feed_synthetic_open(const struct feed_request *q, struct feed **out, stru
     if (!f)
         return mr_error_set(err, -ENOMEM, "cannot make a feed");
     f->batch_size = (uint32_t)(q->eval ? r->batch_size_eval : r->batch_size);
-    f->batch_bytes = (uint64_t)(p->plan->record_bytes * f->batch_size);
+    f->batch_bytes = (uint64_t)(p->plan->read_bytes * f->batch_size);
     f->base.n_batches = q->eval ? p->plan->eval_steps : p->plan->steps_per_epoch;
     return mr_feed_finish_open(&f->base, mr_feed_init(&f->base, &synthetic_ops, q, false, err), out);
 }

@@ -195,24 +195,21 @@ static uint64_t row_number(struct mr_pattern *s, uint64_t epoch, uint64_t k)
 }
 
 /* Where row k of the epoch lies: a record is an item, a sample of a file a part of it that may not have been read. */
-static int set_row(struct mr_pattern *s, uint64_t epoch, uint64_t k, uint32_t row, struct mr_error *err)
+static int set_row(struct mr_pattern *s, uint64_t epoch, uint64_t k, uint32_t row, uint64_t *sample_bytes,
+                   struct mr_error *err)
 {
     uint64_t at = row_number(s, epoch, k), item = (s->memory ? 0 : epoch * s->per_epoch) + at / s->rows_per_item;
     pthread_mutex_lock(&s->lock); /* the ring may be moving */
     const struct pattern_slot *slot = *ring_at(s, item);
     pthread_mutex_unlock(&s->lock);
-    uint64_t id = slot->first_id + at % s->rows_per_item, from = 0, bytes = slot->bytes;
-    if (s->files) {
-        struct mr_manifest_pos pos;
-        int rc = mr_manifest_locate(mr_dataset_manifest(s->p.dataset), id, &pos, err);
-        if (rc)
-            return rc;
-        from = MR_MIN(pos.ref.raw.offset, slot->bytes);
-        bytes = MR_MIN(pos.ref.raw.length, slot->bytes - from);
-    }
+    uint64_t i = at % s->rows_per_item, from, bytes, all;
+    int rc = mr_pattern_find_row(s, slot, i, &from, &bytes, &all, err);
+    if (rc)
+        return rc;
     s->rows_out[row] = slot->buf + from;
     s->bytes_out[row] = bytes;
-    s->ids_out[row] = id;
+    s->ids_out[row] = (slot->first_id + i) % s->info.samples;
+    *sample_bytes += all;
     return 0;
 }
 
@@ -226,10 +223,8 @@ static int make_batch(struct mr_pattern *s, struct mr_pattern_batch *out, struct
     s->read_before = read;
     if (s->p.keep && s->again && epoch != mr_order_epoch(s->again))
         rc = mr_order_set_epoch(s->again, epoch, err);
-    for (uint32_t i = 0; !rc && s->p.keep && i < out->n; i++) {
-        rc = set_row(s, epoch, first + i, i, err);
-        out->sample_bytes += rc ? 0 : s->bytes_out[i];
-    }
+    for (uint32_t i = 0; !rc && s->p.keep && i < out->n; i++)
+        rc = set_row(s, epoch, first + i, i, &out->sample_bytes, err);
     if (s->p.keep) {
         out->rows = s->rows_out;
         out->bytes = s->bytes_out;
@@ -275,16 +270,29 @@ void mr_pattern_release(struct mr_pattern *s)
     s->step++;
 }
 
+struct counting {
+    struct mr_pattern_cut cut;
+    uint64_t n;
+};
+
+static int count_pieces(void *user, const struct mr_pattern_range *r, struct mr_error *err)
+{
+    struct counting *c = user;
+    (void)err;
+    c->n += mr_pattern_cut_count(&c->cut, r->bytes);
+    return 0;
+}
+
 uint64_t mr_pattern_pieces(struct mr_pattern *s)
 {
-    const struct mr_pattern_cut cut = mr_pattern_cut(s->p.workload);
+    struct counting c = {.cut = mr_pattern_cut(s->p.workload)};
     struct pattern_slot slot;
-    uint64_t n = 0, until = MR_MIN(mr_pattern_need(s, s->step), s->n_items);
+    uint64_t until = MR_MIN(mr_pattern_need(s, s->step), s->n_items);
     pthread_mutex_lock(&s->lock);
     for (uint64_t i = s->next; i < until && mr_pattern_locate(s, i, &slot, NULL) == 0; i++)
-        n += mr_pattern_cut_count(&cut, slot.bytes);
+        mr_pattern_each_range(s, &slot, count_pieces, &c, NULL);
     pthread_mutex_unlock(&s->lock);
-    return n;
+    return c.n;
 }
 
 int mr_pattern_preload(struct mr_pattern *s, struct mr_error *err)
@@ -372,6 +380,7 @@ static int open_parts(struct mr_pattern *s, struct mr_error *err)
 
 int mr_pattern_open(const struct mr_pattern_params *p, struct mr_pattern **out, struct mr_error *err)
 {
+    static const unsigned primary;
     struct mr_pattern *s = calloc(1, sizeof(*s));
     pthread_condattr_t monotonic;
     if (!s)
@@ -383,7 +392,13 @@ int mr_pattern_open(const struct mr_pattern_params *p, struct mr_pattern **out, 
     s->memory = p->workload->reader.read_type == MR_CONF_READ_MEMORY;
     s->batch_size = (uint32_t)p->workload->reader.batch_size;
     s->run = s->files ? 1 : (uint64_t)p->workload->pattern.sequential_samples;
-    s->rows_per_item = s->files ? MR_MAX(s->info.samples_per_file, 1u) : 1;
+    s->n_fields = mr_dataset_selected(p->dataset, &s->field);
+    if (!s->n_fields) {
+        s->field = &primary;
+        s->n_fields = 1;
+    }
+    s->rows_per_item = s->files ? MR_MAX(s->info.samples_per_file, 1u) : s->n_fields > 1 ? s->run : 1;
+    s->items_per_run = s->files ? 1 : s->run / s->rows_per_item;
     s->opened_ns = mr_now_ns();
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);

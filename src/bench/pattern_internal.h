@@ -8,9 +8,11 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* One item on its way: where it lies, and its bytes once they are there. */
+/* One item on its way: which it is, and its bytes once they are there. A record lies in the ranges of
+ * mr_pattern_each_range, a file is one; a slot has them one behind the other. */
 struct pattern_slot {
-    uint64_t item, epoch, file, offset, bytes, first_id;
+    uint64_t item, epoch, bytes, first_id;
+    uint64_t file; /* unit file */
     uint8_t *buf;
     size_t cap;
     bool done;
@@ -32,7 +34,10 @@ struct mr_pattern {
     struct mr_order *again; /* memory: the order of later epochs, or NULL */
     bool files, memory;
     uint32_t batch_size;
+    const unsigned *field; /* of a sample; the primary one where none was selected */
+    unsigned n_fields;
     uint64_t run, rows_per_item, order_len; /* samples per jump; samples of an item; items of one pass of the order */
+    uint64_t items_per_run;
     uint64_t per_epoch, batches, rows, n_items;
 
     pthread_mutex_t lock;
@@ -66,6 +71,14 @@ int mr_pattern_items_open(struct mr_pattern *s, struct mr_error *err);
 uint64_t mr_pattern_need(const struct mr_pattern *s, uint64_t step);
 uint64_t mr_pattern_used_up(const struct mr_pattern *s, uint64_t step);
 int mr_pattern_locate(struct mr_pattern *s, uint64_t item, struct pattern_slot *out, struct mr_error *err);
+
+typedef int mr_pattern_range_fn(void *user, const struct mr_pattern_range *r, struct mr_error *err);
+/* Every range of the item in the order in which they are read; ends with the function's first code that is not 0. */
+int mr_pattern_each_range(const struct mr_pattern *s, const struct pattern_slot *slot, mr_pattern_range_fn *fn,
+                          void *user, struct mr_error *err);
+/* Bytes of the item's i-th sample: of its first field in the slot, and of all of them together. */
+int mr_pattern_find_row(const struct mr_pattern *s, const struct pattern_slot *slot, uint64_t i, uint64_t *from,
+                        uint64_t *bytes, uint64_t *all, struct mr_error *err);
 
 /* pattern_source.c: the store as a source, for one thread. */
 int mr_pattern_open_source(const struct mr_pattern *p, struct mr_pattern_source **out, struct mr_error *err);

@@ -35,7 +35,7 @@ static uint64_t ceil_div(uint64_t a, uint64_t b)
 static void set_counts(struct mr_pattern *s, uint64_t order_len)
 {
     const struct mr_workload *w = s->p.workload;
-    uint64_t epochs = s->memory ? 1 : (uint64_t)w->train.epochs, per_epoch = order_len * s->run;
+    uint64_t epochs = s->memory ? 1 : (uint64_t)w->train.epochs, per_epoch = order_len * s->items_per_run;
     s->order_len = per_epoch;
     if (s->p.file_passes) { /* one long pass */
         per_epoch = (s->p.file_passes + s->p.rank) / s->p.world;
@@ -101,34 +101,115 @@ uint64_t mr_pattern_used_up(const struct mr_pattern *s, uint64_t step)
     return epoch * s->per_epoch + in_epoch * s->batch_size / s->rows_per_item;
 }
 
+/* ---- where an item lies ---- */
+
+/* Where a field of a sample lies; 0 bytes where the manifest keeps its values. */
+static int locate_field(const struct mr_pattern *s, uint64_t id, unsigned k, struct mr_pattern_range *out,
+                        struct mr_error *err)
+{
+    const struct mr_manifest *m = mr_dataset_manifest(s->p.dataset);
+    struct mr_manifest_pos pos;
+    struct mr_field_place place;
+    int rc = mr_manifest_locate(m, id, &pos, err);
+    if (!rc)
+        rc = mr_manifest_locate_field(m, s->field[k], id, &pos, &place, err);
+    if (rc)
+        return rc;
+    bool read = mr_manifest_schema(m)->field[s->field[k]].field.storage != MR_FIELD_LABEL;
+    *out = (struct mr_pattern_range){
+        .file = pos.file, .offset = place.ref.raw.offset, .bytes = read ? place.ref.raw.length : 0};
+    if (k == 0 && !s->files)
+        out->bytes = (uint64_t)llround((double)out->bytes * s->p.workload->pattern.part);
+    return 0;
+}
+
+/* Values that lie one behind the other are one range. */
+static int each_range_of_field(const struct mr_pattern *s, const struct pattern_slot *slot, unsigned k,
+                               mr_pattern_range_fn *fn, void *user, struct mr_error *err)
+{
+    struct mr_pattern_range all = {0}, one;
+    int rc = 0;
+    for (uint64_t i = 0; i < s->rows_per_item && !rc; i++) {
+        rc = locate_field(s, (slot->first_id + i) % s->info.samples, k, &one, err);
+        if (!rc && all.bytes && one.file == all.file && one.offset == all.offset + all.bytes) {
+            all.bytes += one.bytes;
+        } else if (!rc) {
+            rc = all.bytes ? fn(user, &all, err) : 0;
+            all = one;
+        }
+    }
+    return rc || !all.bytes ? rc : fn(user, &all, err);
+}
+
+int mr_pattern_each_range(const struct mr_pattern *s, const struct pattern_slot *slot, mr_pattern_range_fn *fn,
+                          void *user, struct mr_error *err)
+{
+    int rc = 0;
+    if (s->files) {
+        const double bytes = (double)mr_manifest_file_bytes(mr_dataset_manifest(s->p.dataset), slot->file);
+        const struct mr_pattern_range whole = {.file = slot->file,
+                                               .bytes = (uint64_t)llround(bytes * s->p.workload->pattern.part)};
+        return fn(user, &whole, err);
+    }
+    for (unsigned k = 0; k < s->n_fields && !rc; k++)
+        rc = each_range_of_field(s, slot, k, fn, user, err);
+    return rc;
+}
+
+static int add_bytes(void *user, const struct mr_pattern_range *r, struct mr_error *err)
+{
+    struct pattern_slot *slot = user;
+    (void)err;
+    slot->bytes += r->bytes;
+    return 0;
+}
+
+int mr_pattern_find_row(const struct mr_pattern *s, const struct pattern_slot *slot, uint64_t i, uint64_t *from,
+                        uint64_t *bytes, uint64_t *all, struct mr_error *err)
+{
+    const uint64_t id = (slot->first_id + i) % s->info.samples;
+    struct mr_pattern_range r = {0};
+    uint64_t before = 0;
+    int rc = 0;
+    if (!s->files && s->n_fields == 1 && s->rows_per_item == 1) { /* the item */
+        *from = 0;
+        *bytes = *all = slot->bytes;
+        return 0;
+    }
+    for (uint64_t j = 0; !s->files && j < i && !rc; j++) {
+        rc = locate_field(s, (slot->first_id + j) % s->info.samples, 0, &r, err);
+        before += r.bytes;
+    }
+    *all = 0;
+    for (unsigned k = s->n_fields; k-- > 0 && !rc;) { /* the first one last */
+        rc = locate_field(s, id, k, &r, err);
+        *all += r.bytes;
+    }
+    *from = MR_MIN(s->files ? r.offset : before, slot->bytes);
+    *bytes = MR_MIN(r.bytes, slot->bytes - *from);
+    *all = s->n_fields == 1 ? *bytes : *all;
+    return rc;
+}
+
 /* Places are found in ascending item order: the order has one epoch at a time. */
 int mr_pattern_locate(struct mr_pattern *s, uint64_t item, struct pattern_slot *out, struct mr_error *err)
 {
     uint64_t in_order = s->p.file_passes ? item : item % s->per_epoch;
     uint64_t epoch = s->p.file_passes ? in_order / s->order_len : item / s->per_epoch, k = in_order % s->order_len,
              unit;
-    const struct mr_manifest *m = mr_dataset_manifest(s->p.dataset);
     int rc = epoch == mr_order_epoch(s->order) ? 0 : mr_order_set_epoch(s->order, epoch, err);
     if (rc)
         return rc;
-    if (mr_order_get(s->order, k / s->run, &unit, 1) != 1)
+    if (mr_order_get(s->order, k / s->items_per_run, &unit, 1) != 1)
         return mr_error_plain(err, MR_E_INTERNAL, "the access order ended at item %llu", (unsigned long long)item);
     out->epoch = s->p.file_passes ? 0 : item / s->per_epoch;
+    out->bytes = 0;
     if (s->files) {
         uint64_t n;
         out->file = unit;
-        out->offset = 0;
-        out->bytes = mr_manifest_file_bytes(m, unit);
-        mr_manifest_file_samples(m, unit, &out->first_id, &n);
+        mr_manifest_file_samples(mr_dataset_manifest(s->p.dataset), unit, &out->first_id, &n);
     } else {
-        struct mr_manifest_pos pos;
-        out->first_id = (unit * s->run + k % s->run) % s->info.samples;
-        if ((rc = mr_manifest_locate(m, out->first_id, &pos, err)))
-            return rc;
-        out->file = pos.file;
-        out->offset = pos.ref.raw.offset;
-        out->bytes = pos.ref.raw.length;
+        out->first_id = (unit * s->run + k % s->items_per_run) % s->info.samples;
     }
-    out->bytes = (uint64_t)llround((double)out->bytes * s->p.workload->pattern.part);
-    return 0;
+    return mr_pattern_each_range(s, out, add_bytes, out, err);
 }

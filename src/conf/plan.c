@@ -202,7 +202,7 @@ static void plan_training(const struct mr_workload *w, struct mr_workload_plan *
         p->total_steps = MR_MIN(p->total_steps, (uint64_t)w->train.total_training_steps);
     p->compute_s = mr_dist_mean(&w->train.computation_time);
     if (p->compute_s > 0)
-        p->need_bytes_per_s = (double)batch * p->record_bytes / p->compute_s;
+        p->need_bytes_per_s = (double)batch * p->read_bytes / p->compute_s;
     if (p->need_bytes_per_s > SANE) /* as good as no compute at all */
         p->need_bytes_per_s = 0;
     p->train_s = (double)p->total_steps * p->compute_s;
@@ -253,6 +253,7 @@ int mr_plan_make(const struct mr_workload *w, uint32_t ranks, struct mr_workload
     struct mr_workload_plan p = {.ranks = choose_ranks(w, ranks)};
     bool needs_data = w->workflow.train || w->workflow.generate_data || w->workflow.evaluation;
     p.record_bytes = mr_workload_record_bytes(w);
+    p.read_bytes = mr_workload_read_bytes(w);
     if (needs_data) {
         p.train_files = (uint64_t)d->num_files_train;
         p.eval_files = (uint64_t)d->num_files_eval;

@@ -26,6 +26,7 @@ struct mr_workload_plan {
     uint32_t ranks;
     uint64_t train_files, eval_files, train_samples, eval_samples;
     double record_bytes; /* mean */
+    double read_bytes;   /* of a record: of the fields that are read */
     double train_bytes, eval_bytes;
     uint64_t steps_per_epoch, total_steps; /* of each rank */
     uint64_t samples_left_out;             /* per epoch, by drop_last */

@@ -1,6 +1,7 @@
 /* DLIO's traps. Its files carry keys that it ignores, inverts or crashes on; here each means what its author meant, and
  * one note says so. doc/reference/configuration.md has the table; keep the two together. */
 #include "conf/workload_apply.h"
+#include "conf/sample_fields.h"
 
 #include "base/common.h"
 
@@ -218,6 +219,18 @@ static int check_between_keys(const struct mr_workload *w, struct mr_error *err)
             mr_error_plain(err, MR_E_CONFIG, "a dimension of record_dims is 0");
             return blame(w, "dataset", "record_dims", err), MR_E_CONFIG;
         }
+    double all, read;
+    int rc = mr_sample_fields_bytes(w, &all, &read, err);
+    if (rc < 0)
+        return blame(w, d->fields.n ? "dataset" : "dataset.parquet", d->fields.n ? "fields" : "columns", err), rc;
+    rc = mr_sample_fields_check(w, err);
+    if (rc < 0)
+        return blame(w, w->reader.fields.n ? "reader" : "dataset", "fields", err), rc;
+    if (rc == 1 && (d->record_length_bytes_stdev > 0 || d->record_length_bytes_resize > 0)) {
+        const char *key = d->record_length_bytes_stdev > 0 ? "record_length_bytes_stdev" : "record_length_bytes_resize";
+        mr_error_plain(err, MR_E_CONFIG, "fields have their own sizes, so %s must be 0", key);
+        return blame(w, "dataset", key, err), MR_E_CONFIG;
+    }
     if (mr_workload_record_bytes(w) < 0) {
         mr_error_plain(err, MR_E_CONFIG, "unknown element type '%.100s', or a sample beyond all bounds",
                        d->record_element_type);

@@ -1,6 +1,7 @@
 /* Resolving a workload: defaults, then the file, then the environment, then the overrides, then the notes and checks.
  */
 #include "conf/workload_apply.h"
+#include "conf/sample_fields.h"
 
 #include "base/common.h"
 #include "base/strbuf.h"
@@ -486,7 +487,7 @@ double mr_dist_mean(const struct mr_dist *d)
     return d->a;
 }
 
-static unsigned element_bytes(const char *name)
+unsigned mr_conf_element_bytes(const char *name)
 {
     static const struct {
         const char *name;
@@ -504,17 +505,29 @@ static unsigned element_bytes(const char *name)
     return 0;
 }
 
-double mr_workload_record_bytes(const struct mr_workload *w)
+static double sample_bytes(const struct mr_workload *w, bool only_read)
 {
     const struct mr_conf_dataset *d = &w->dataset;
-    double bytes = element_bytes(d->record_element_type);
+    double bytes = mr_conf_element_bytes(d->record_element_type), all, read;
     if (bytes == 0)
         return -1;
+    if (mr_sample_fields_bytes(w, &all, &read, NULL) == 1)
+        return all < 9007199254740992.0 ? (only_read ? read : all) : -1;
     if (!d->record_dims.n)
         return d->record_length_bytes;
     for (unsigned i = 0; i < d->record_dims.n; i++)
         bytes *= (double)d->record_dims.dim[i];
     return bytes < 9007199254740992.0 ? bytes : -1;
+}
+
+double mr_workload_record_bytes(const struct mr_workload *w)
+{
+    return sample_bytes(w, false);
+}
+
+double mr_workload_read_bytes(const struct mr_workload *w)
+{
+    return sample_bytes(w, true);
 }
 
 /* Which compressions a format has here. DLIO ignores the others without a word. */

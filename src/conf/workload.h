@@ -110,6 +110,7 @@ struct mr_conf_dataset {
     double compressibility;
     bool skip_listing;
     int64_t write_threads;
+    struct mr_strings fields;
     double post_generation_settle_seconds;
 };
 struct mr_conf_hdf5 {
@@ -139,6 +140,7 @@ struct mr_conf_reader {
     const char *transformed_record_element_type;
     int order; /* enum mr_conf_order */
     bool drop_last;
+    struct mr_strings fields;
     const char *policy, *tiers; /* "": not given */
     int peers;                  /* auto on off, as enum mr_loader_peers */
 };
@@ -361,7 +363,12 @@ void mr_workload_set_plugin_loader(mr_workload_plugin_fn *fn);
 /* The access order by name, as <millrace/order.h> knows it. reader.order if set; else from the shuffle keys: both off
  * is sequential, only files is file, samples of a streaming loader (tensorflow with tfrecord) is buffer, else auto. */
 const char *mr_workload_order_name(const struct mr_workload *w);
-/* Bytes of one sample: record_dims x element if given, else record_length_bytes (a mean, so not always whole). */
+/* Bytes of one sample: of its fields if they are named, else record_dims x element if given, else record_length_bytes (a
+ * mean, so not always whole). -1: the element type is unknown, or a sample beyond all bounds. */
 double mr_workload_record_bytes(const struct mr_workload *w);
+/* What is read of it: the fields that are. */
+double mr_workload_read_bytes(const struct mr_workload *w);
+/* Of an element, by the name that numpy or a framework has for it; 0: there is no such type. */
+unsigned mr_conf_element_bytes(const char *name);
 
 #endif

@@ -154,6 +154,10 @@ static const struct mr_option dataset_rows[] = {
         .doc = "Folders are never listed: the manifest knows the files."),
     OPT(mr_conf_dataset, write_threads, INT, "1", .min = 0, .max = 4096, .flags = MR_OPTF_NO_EFFECT,
         .doc = "The number of generator threads belongs to the machine: 'millrace gen --threads'."),
+    OPT(mr_conf_dataset, fields, STRINGS, "[]",
+        .doc = "Millrace: what a sample is made of, in place of record_length_bytes and record_dims: "
+               "name:dtype:shape[:role]; shape '-' is one number, roles are input, target, weight and other.",
+        .example = "[data:f4:16x768x1152, labels:i4:768x1152:target]"),
     OPT(mr_conf_dataset, post_generation_settle_seconds, DOUBLE, "0", .min = 0, .max = 1e6, .flags = MR_OPTF_NO_EFFECT,
         .doc = "Generating and training are separate commands, so there is nothing to wait for."),
     MR_OPTION_END,
@@ -232,6 +236,10 @@ static const struct mr_option reader_rows[] = {
                "shuffle_size."),
     OPT(mr_conf_reader, drop_last, BOOL, "true",
         .doc = "Millrace: leave out the last, incomplete batch (as DLIO does); off: it is read as a smaller step."),
+    OPT(mr_conf_reader, fields, STRINGS, "[]",
+        .doc = "Millrace: the fields that are read, by their names; '*': all but role other. Empty: so, too, where the "
+               "workload names the set's fields, else the primary field.",
+        .example = "[data, labels]"),
     OPT(mr_conf_reader, policy, STRING, "",
         .doc = "Millrace: who reads what when and what stays near: naive, staging, lbann-dynamic, nopfs, millrace, or "
                "perfect "
@@ -449,7 +457,8 @@ static const struct mr_option pattern_rows[] = {
     OPT(mr_conf_pattern, collective_readers, INT, "1", .min = 1, .max = 1e6,
         .doc = "With reader.file_access collective or mpio: ranks that read for all others."),
     OPT(mr_conf_pattern, sequential_samples, INT, "1", .min = 1, .max = BIG,
-        .doc = "record: samples read in sequence before the next jump; a shuffle moves runs of so many."),
+        .doc = "record: samples read in sequence before the next jump; a shuffle moves runs of so many. Of samples of "
+               "several fields a run is read field by field."),
     OPT(mr_conf_pattern, file_passes, INT, "0", .min = 0, .max = BIG,
         .doc = "Files read by all ranks together, each pass counted; 0: every file once per epoch."),
     OPT(mr_conf_pattern, header_reads, INT, "0", .min = 0, .max = 1e9,
@@ -460,7 +469,8 @@ static const struct mr_option pattern_rows[] = {
     OPT(mr_conf_pattern, header_consecutive, DOUBLE, "1", .min = 0, .max = 1,
         .doc = "Share of the header reads that start where the last one ended; the others go back to the front."),
     OPT(mr_conf_pattern, part, DOUBLE, "1", .min = 0.000001, .max = 1,
-        .doc = "Share of each file or record that is read, from its front."),
+        .doc = "Share of each file that is read, or of each record (of several fields: of the first one), from its "
+               "front."),
     OPT(mr_conf_pattern, pieces, UINTS, "[]",
         .doc = "Sizes of the reads inside a file or record, in turn; empty: transfer_size."),
     OPT(mr_conf_pattern, outputs, UINTS, "[]", .doc = "Files each rank writes at the end, one write each."),

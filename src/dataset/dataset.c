@@ -1,6 +1,7 @@
 /* Opening a data set and finding samples: see <millrace/dataset.h>. Everything here is set at open and constant after,
  * which is why all threads may share it. */
 #include "dataset/dataset_parts.h"
+#include "dataset/gen_fields.h"
 #include "base/strbuf.h"
 #include "base/common.h"
 
@@ -390,4 +391,11 @@ int mr_dataset_file_cost(const struct mr_dataset *ds, uint64_t file, struct mr_r
     struct mr_layout layout;
     mr_manifest_file_layout(ds->manifest, file, &layout);
     return ds->format->cost(&layout, out, err);
+}
+
+struct mr_content mr_dataset_field_content(const struct mr_dataset *ds, unsigned field)
+{
+    const struct mr_manifest_info *in = mr_manifest_get_info(ds->manifest);
+    const struct mr_content set = {.seed = in->seed, .compress_percent = in->compress_percent};
+    return mr_gen_field_content(&set, field);
 }

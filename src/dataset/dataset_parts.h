@@ -3,6 +3,7 @@
 #ifndef MR_DATASET_DATASET_PARTS_H
 #define MR_DATASET_DATASET_PARTS_H
 
+#include "base/content.h"
 #include "dataset/manifest.h"
 
 #include <millrace/dataset.h>
@@ -94,6 +95,8 @@ int mr_dataset_read_rows(struct mr_dataset_reader *r, const struct mr_field_rows
 /* and how many stored bytes field k of the last sample has. */
 uint64_t mr_dataset_reader_field_bytes(const struct mr_dataset_reader *r, unsigned k);
 uint64_t mr_dataset_reader_field_ns(const struct mr_dataset_reader *r, unsigned k);
+/* Generated sets: what the values of a field are made of. */
+struct mr_content mr_dataset_field_content(const struct mr_dataset *ds, unsigned field);
 /* What reading costs, for the layout of a file. */
 int mr_dataset_file_cost(const struct mr_dataset *ds, uint64_t file, struct mr_read_cost *out, struct mr_error *err);
 

@@ -122,6 +122,14 @@ static int parse_all(struct mr_gen_plan *p, struct mr_error *err)
     return 0;
 }
 
+struct mr_content mr_gen_field_content(const struct mr_content *set, unsigned k)
+{
+    struct mr_content c = *set;
+    if (k)
+        c.seed = mr_mix64(set->seed + k);
+    return c;
+}
+
 int mr_gen_fields_resolve(struct mr_gen_plan *p, struct mr_error *err)
 {
     const struct mr_field_ops *ops = mr_format_fields(p->format);
@@ -138,11 +146,9 @@ int mr_gen_fields_resolve(struct mr_gen_plan *p, struct mr_error *err)
     if (r >= 0 && p->spec.labels)
         r = add_label(p, err);
     for (unsigned k = 0; r >= 0 && k < p->n_fields; k++) {
-        p->field[k].content = p->content;
+        p->field[k].content = mr_gen_field_content(&p->content, k);
         if (p->field[k].storage != MR_FIELD_LABEL)
             p->field[k].storage = ops->size >= sizeof(*ops) ? ops->writes_as : MR_FIELD_RAW;
-        if (k)
-            p->field[k].content.seed = mr_mix64(p->content.seed + k);
     }
     return r;
 }

@@ -23,6 +23,9 @@ struct mr_gen_field {
     struct mr_content content;
 };
 
+/* Of field k of a set with this content. */
+struct mr_content mr_gen_field_content(const struct mr_content *set, unsigned k);
+
 struct mr_gen_plan;
 struct mr_sample;
 struct mr_gen_scratch;

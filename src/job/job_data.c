@@ -2,6 +2,7 @@
 #include "base/common.h"
 #include "base/log.h"
 #include "base/strbuf.h"
+#include "conf/sample_fields.h"
 #include "job/job_generate.h"
 #include "job/job_internal.h"
 #include "dataset/dataset_parts.h"
@@ -123,6 +124,23 @@ static int missing(const struct mr_job *j, const char *path, struct mr_error *er
 
 /* ---- looking ---- */
 
+/* Of a sample's fields together, as they are delivered where they have one shape, else as stored. */
+static uint64_t fields_bytes(const struct mr_dataset *ds)
+{
+    const struct mr_manifest *m = mr_dataset_manifest(ds);
+    const struct mr_schema *s = mr_manifest_schema(m);
+    uint64_t samples = MR_MAX(mr_manifest_get_info(m)->all_samples, 1u), sum = 0;
+    for (unsigned k = 0; k < s->n; k++) {
+        const struct mr_field *f = &s->field[k].field;
+        uint64_t bytes = mr_dtype_bytes(f->dtype);
+        for (unsigned d = 0; d < f->dims.n; d++)
+            bytes *= f->dims.dim[d];
+        sum += f->variable == MR_FIELD_FIXED ? bytes : s->field[k].sum_bytes / samples;
+    }
+    return sum;
+}
+
+/* A set whose fields the workload names is described by all of them. */
 static int look(const struct mr_job *j, const char *path, struct mr_dataset_info *info, struct mr_error *err)
 {
     struct mr_dataset *ds;
@@ -130,6 +148,10 @@ static int look(const struct mr_job *j, const char *path, struct mr_dataset_info
     if (rc)
         return rc;
     mr_dataset_get_info(ds, info);
+    if (mr_sample_fields_check(j->w, NULL) == 1) {
+        info->n_dims = 0;
+        info->sample_bytes = fields_bytes(ds) * info->samples;
+    }
     mr_dataset_close(ds);
     return 0;
 }
@@ -205,7 +227,7 @@ static void unlike(struct mr_job *j, const char *fmt, ...)
 static double sample_mean(const struct mr_job *j, const struct mr_dataset_info *in)
 {
     bool stored = !strcmp(in->format, "jpeg") || !strcmp(in->format, "png") ||
-                  (!in->n_dims && j->w->dataset.compression == MR_CC_NONE);
+                  (!in->n_dims && (j->w->dataset.compression == MR_CC_NONE || mr_sample_fields_check(j->w, NULL) == 1));
     if (stored)
         return in->samples ? (double)in->sample_bytes / (double)in->samples : 0;
     double bytes = in->n_dims ? strtod(in->dtype + (in->dtype[0] != '\0'), NULL) : 0; /* u1, f4, c16 */

@@ -1,7 +1,7 @@
 /* A workload's data set: spec and generation; see job_generate.h. Rank 0 prepares and writes the manifest, all ranks
  * write files, and the ranks agree after every phase, so that no rank goes on when another could not. */
 #include "job/job_generate.h"
-#include "conf/parquet_columns.h"
+#include "conf/sample_fields.h"
 #include "base/common.h"
 #include "base/log.h"
 #include "base/progress.h"
@@ -24,22 +24,21 @@ static int to_compression(const struct mr_workload *w, int *out, struct mr_error
     }
 }
 
-static int to_columns(const struct mr_workload *w, struct mr_arena *a, struct mr_gen_spec *s, struct mr_error *err)
+static int to_fields(const struct mr_workload *w, struct mr_arena *a, struct mr_gen_spec *s, struct mr_error *err)
 {
-    struct mr_parquet_columns *c = mr_arena_alloc(a, sizeof(*c));
+    struct mr_sample_fields *f = mr_arena_alloc(a, sizeof(*f));
     struct mr_strbuf text = {0};
-    if (!c)
-        return mr_error_set(err, -ENOMEM, "cannot keep the columns");
-    int rc = mr_parquet_columns_of(w, c, err);
-    s->chunk = (struct mr_dims){.n = 1, .dim = {(uint64_t)w->parquet.row_group_size}};
-    if (rc || !c->n)
+    if (!f)
+        return mr_error_set(err, -ENOMEM, "cannot keep the fields");
+    int rc = mr_sample_fields_of(w, f, err);
+    if (rc || !f->n)
         return rc;
-    mr_parquet_columns_to_fields(c, &text);
+    mr_sample_fields_to_spec(f, &text);
     s->fields = text.failed ? NULL : mr_arena_strdup(a, text.text);
     s->size_stdev_bytes = 0;
     s->dims.n = 0;
     mr_strbuf_done(&text);
-    return s->fields ? 0 : mr_error_set(err, -ENOMEM, "cannot keep the columns");
+    return s->fields ? 0 : mr_error_set(err, -ENOMEM, "cannot keep the fields");
 }
 
 int mr_job_gen_spec(const struct mr_workload *w, struct mr_arena *a, struct mr_gen_spec *train,
@@ -66,7 +65,9 @@ int mr_job_gen_spec(const struct mr_workload *w, struct mr_arena *a, struct mr_g
     s.prefix = d->file_prefix;
     s.compression_level = MR_MAX(1, MR_MIN(9, d->compression_level));
     s.chunk = w->hdf5.chunk_dims;
-    if (d->format == MR_CF_PARQUET && (rc = to_columns(w, a, &s, err)))
+    if (d->format == MR_CF_PARQUET)
+        s.chunk = (struct mr_dims){.n = 1, .dim = {(uint64_t)w->parquet.row_group_size}};
+    if ((rc = to_fields(w, a, &s, err)))
         return rc;
     *train = s;
     if (valid) {

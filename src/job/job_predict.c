@@ -128,7 +128,7 @@ static void scale(struct mr_system *sys, double by)
 /* What is known to be left out by rates that were measured by the size of requests in one open file. */
 static const char *missing_in(const struct mr_job *j, const struct mr_system *sys)
 {
-    double record = j->plan.record_bytes;
+    double record = j->plan.read_bytes;
     if (!sys->n_requests || !mr_job_reads_samples(j))
         return NULL;
     if (j->w->dataset.num_samples_per_file == 1 && record < SMALL_FILE_BYTES)

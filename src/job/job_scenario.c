@@ -102,7 +102,7 @@ void mr_job_scenario(const struct mr_job *j, const struct mr_system *machine, co
                      struct mr_scenario *out)
 {
     const struct mr_workload *w = j->w;
-    double record = part->reads ? j->plan.record_bytes : 1e-3; /* nothing is read, and no size is not one */
+    double record = part->reads ? j->plan.read_bytes : 1e-3; /* nothing is read, and no size is not one */
     double step_mb = (double)part->batch * record / MB;
     double preprocess_s = mr_dist_mean(&w->reader.preprocess_time);
     uint64_t batches = batches_of(j, part, record);
@@ -137,7 +137,7 @@ static int load_system(const struct mr_job *j, const char *name, struct mr_syste
 {
     const struct mr_conf_reader *r = &j->w->reader;
     int rc = mr_system_load(name, &j->req.search_path, j->arena, out, err);
-    double record = mr_workload_record_bytes(j->w);
+    double record = mr_workload_read_bytes(j->w);
     double request = r->transfer_size ? fmin((double)r->transfer_size, record) : record;
     if (!rc && request > 0)
         mr_system_fit(out, request / MB, !r->odirect);

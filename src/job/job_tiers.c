@@ -52,8 +52,8 @@ void mr_job_tell_policy(const struct mr_job *j, struct mr_strbuf *out)
         return;
     char sizes[512];
     struct mr_error why;
-    int rc = mr_policy_tell_tiers(c.tiers, (uint64_t)j->plan.train_bytes, (uint64_t)j->plan.record_bytes + 1,
-                                  j->plan.ranks, sizes, sizeof sizes, &why);
+    int rc = mr_policy_tell_tiers(c.tiers, (uint64_t)((double)j->plan.train_samples * j->plan.read_bytes),
+                                  (uint64_t)j->plan.read_bytes + 1, j->plan.ranks, sizes, sizeof sizes, &why);
     mr_strbuf_printf(out, ", tiers %s (%s), peers %s", c.tiers, rc ? why.message : sizes, peers[j->w->reader.peers]);
 }
 

@@ -17,7 +17,7 @@
 
 void mr_loader_choose_columns(struct mr_loader *l)
 {
-    bool can = l->n_fields && l->read_ahead && !l->tiered &&
+    bool can = l->n_fields && l->read_ahead && !l->tiered && !l->p.transform &&
                !(l->p.flags & (MR_LOADER_IN_MEMORY | MR_LOADER_VERIFY_CONTENT)) && mr_dataset_reads_rows(l->dataset);
     for (unsigned k = 0; k < l->n_fields && can; k++)
         can = l->field[k].fixed && l->field[k].use == MR_USE_VALUE;

@@ -475,6 +475,25 @@ static int value(void *user, unsigned k, struct mr_sample *s, const struct mr_pa
     return 0;
 }
 
+/* The caller's transform, of the first input. */
+static int transform(struct engine_thread *t, struct slot *s, uint32_t row, uint64_t id, struct mr_error *err)
+{
+    struct mr_loader *l = t->loader;
+    struct field_slot *f = &s->field[l->main_field];
+    uint8_t *at = (uint8_t *)(uintptr_t)f->rows[row]; /* a row of ours */
+    uint64_t start = mr_now_ns(), size = f->bytes[row];
+    int64_t bytes = l->p.transform(l->p.transform_user, s->batch.epoch, id, at, size, size);
+    uint64_t end = mr_now_ns();
+    mr_loader_note_transform(t, start, end);
+    atomic_fetch_add_explicit(&t->field[l->main_field].transform_ns, end - start, memory_order_relaxed);
+    if (bytes < 0)
+        return mr_error_plain(err, (int)bytes, "the transform refused sample %llu", (unsigned long long)id);
+    return (uint64_t)bytes == size
+               ? 0
+               : mr_error_plain(err, MR_E_USAGE, "the transform made %lld bytes of the %llu of field '%s'",
+                                (long long)bytes, (unsigned long long)size, l->field[l->main_field].field->name);
+}
+
 int mr_loader_read_fields(struct engine_thread *t, struct slot *s, uint32_t row, uint64_t id, struct mr_error *err)
 {
     struct mr_loader *l = t->loader;
@@ -488,6 +507,8 @@ int mr_loader_read_fields(struct engine_thread *t, struct slot *s, uint32_t row,
     for (unsigned k = 0; k < l->n_fields; k++)
         atomic_store_explicit(&t->field[k].decode_ns, mr_dataset_reader_field_ns(t->reader, k), memory_order_relaxed);
     if (rc)
+        return rc;
+    if (l->p.transform && (rc = transform(t, s, row, id, err)))
         return rc;
     rc = mr_manifest_locate(mr_dataset_manifest(l->dataset), id, &pos, err);
     s->labels[row] = rc ? MR_SAMPLE_NO_LABEL : pos.ref.label;

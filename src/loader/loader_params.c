@@ -31,9 +31,8 @@ static int check(const struct mr_loader_params *p, struct mr_error *err)
                               "stored bytes can neither be preprocessed nor compared with generated content");
     if (p->n_fields && !p->fields)
         return mr_error_plain(err, MR_E_USAGE, "%u fields are asked for, and none is named", p->n_fields);
-    if (p->n_fields && (p->transform || p->flags & MR_LOADER_IN_PLACE))
-        return mr_error_plain(err, MR_E_USAGE,
-                              "samples of several fields go with neither a transform nor rows in place");
+    if (p->n_fields && p->flags & MR_LOADER_IN_PLACE)
+        return mr_error_plain(err, MR_E_USAGE, "samples of several fields do not go with rows in place");
     if (p->ragged > MR_RAGGED_PACK)
         return mr_error_plain(err, MR_E_USAGE, "there is no way %d to join rows that differ", (int)p->ragged);
     return 0;

@@ -53,7 +53,8 @@ static void scale_data(const struct mr_workload *w, double factor, struct mr_che
         left *= spf / (double)d->num_samples_per_file;
     }
     s->record_ratio = 1;
-    if (!kept(w, "record_length_bytes") && !o->record_dims.n && left < 0.99 && o->record_length_bytes * left >= 1) {
+    if (!kept(w, "record_length_bytes") && !o->record_dims.n && !o->fields.n && left < 0.99 &&
+        o->record_length_bytes * left >= 1) {
         s->record_ratio = left;
         d->record_length_bytes *= left;
         d->record_length_bytes_stdev *= left;

@@ -84,6 +84,8 @@ static void print_data(struct mr_strbuf *o, const struct mr_workload *w, const s
         row(o, "record bytes (mean)", "%s", mr_human_count((unsigned long long)p->record_bytes, record));
     else
         row(o, "record bytes (mean)", "%.15g", p->record_bytes);
+    if (p->read_bytes != p->record_bytes)
+        row(o, "bytes read of a record", "%s", mr_human_count((unsigned long long)p->read_bytes, record));
     row_bytes(o, "data set bytes", p->train_bytes + p->eval_bytes);
 }
 
@@ -189,6 +191,8 @@ json_t *mr_report_plan_json(const struct mr_workload *w, const struct mr_workloa
         (json_int_t)p->evaluations, "compute_per_step_s", p->compute_s, "need_per_accelerator_bytes_per_s",
         p->need_bytes_per_s, "duration_at_least_s", p->train_s + p->eval_s + p->pause_s, "compute_s", p->train_s,
         "evaluation_s", p->eval_s, "pauses_s", p->pause_s);
+    if (j && p->read_bytes != p->record_bytes)
+        json_object_set_new(j, "read_bytes_of_record", json_real(p->read_bytes));
     if (j && w->workflow.train)
         json_object_set_new(j, "access_order", json_string(mr_workload_order_name(w)));
     if (j && w->workflow.checkpoint)

@@ -68,6 +68,37 @@ static int remove_data(void **state)
     return nftw(root, remove_file, 16, FTW_DEPTH | FTW_PHYS);
 }
 
+/* Samples of two fields, three files of ten. */
+static struct mr_dataset *make_fields(char *folder)
+{
+    struct mr_error err;
+    struct mr_gen *g = NULL;
+    struct mr_gen_plan *plan = malloc(sizeof(*plan));
+    struct mr_gen_spec spec = {.format = "hdf5",
+                               .dtype = "uint8",
+                               .prefix = "img",
+                               .fields = "a:u1:300,b:i2:25:target",
+                               .files = 3,
+                               .samples_per_file = PER_FILE,
+                               .seed = 5,
+                               .size_bytes = RECORD,
+                               .compression_level = 4,
+                               .quality = 90};
+    struct mr_dataset *made = NULL;
+    struct mr_gen_options o = {.store = store, .folder = folder, .plan = plan, .world = 1, .threads = 1};
+    assert_non_null(mkdtemp(folder));
+    int rc = mr_gen_plan_resolve(&spec, "train", plan, &err);
+    if (!rc)
+        rc = mr_gen_open(&o, &g, &err);
+    if (rc || (rc = mr_gen_prepare(g, &err)) || (rc = mr_gen_run(g, &err)) || (rc = mr_gen_finish(g, &err)) ||
+        (rc = mr_dataset_open_in(folder, store, &made, &err)) ||
+        (rc = mr_dataset_select(made, (const char *const[]){"a", "b"}, 2, &err)))
+        fail_msg("%s", err.message);
+    mr_gen_close(g);
+    free(plan);
+    return made;
+}
+
 static struct mr_workload *parse(struct mr_arena *a, const char *more)
 {
     struct mr_error err;
@@ -101,6 +132,109 @@ static void drink(struct mr_pattern *s, uint64_t epochs, unsigned *counts, bool 
             mr_pattern_release(s);
         }
     assert_int_equal(mr_pattern_finish(s, &err), 0);
+}
+
+static struct mr_pattern *open_set(const struct mr_workload *w, const struct mr_dataset *from, unsigned readers)
+{
+    struct mr_error err;
+    struct mr_pattern *s = NULL;
+    const struct mr_pattern_params p = {.workload = w,
+                                        .dataset = from,
+                                        .store = store,
+                                        .world = 1,
+                                        .seed = 9,
+                                        .readers = readers,
+                                        .prefetch = 2,
+                                        .keep = true,
+                                        .verify = true};
+    if (mr_pattern_open(&p, &s, &err))
+        fail_msg("%s", err.message);
+    return s;
+}
+
+/* A byte of the last value of the second field of the last file. */
+static void damage(const struct mr_dataset *fields)
+{
+    struct mr_manifest_pos pos;
+    struct mr_field_place place;
+    struct mr_error err;
+    char path[2 * MR_NAME_MAX];
+    const struct mr_manifest *m = mr_dataset_manifest(fields);
+    assert_int_equal(mr_manifest_locate(m, 29, &pos, &err), 0);
+    assert_int_equal(mr_manifest_locate_field(m, 1, 29, &pos, &place, &err), 0);
+    assert_int_equal(mr_dataset_file_path(fields, pos.file, path, &err), 0);
+    FILE *f = fopen(path, "r+b");
+    assert_int_equal(fseek(f, (long)place.ref.raw.offset + 3, SEEK_SET), 0);
+    int c = fgetc(f);
+    assert_int_equal(fseek(f, (long)place.ref.raw.offset + 3, SEEK_SET), 0);
+    fputc(c ^ 1, f);
+    fclose(f);
+}
+
+/* By record, by runs that cross files and the end of the set, by file: every value of both fields, rows of the first. */
+static void fields_of_records_and_files_are_read_and_compared(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *more;
+        uint64_t read_bytes; /* of an epoch; 0: files */
+    } cases[] = {
+        {"reader: {batch_size: 3, sample_shuffle: seed, drop_last: false}\npattern: {unit: record}\n", 30 * 350},
+        {"reader: {batch_size: 3, drop_last: false, transfer_size: 100}\npattern: {unit: record, sequential_samples: "
+         "4}\n",
+         32 * 350},
+        {"reader: {batch_size: 5, drop_last: false, file_shuffle: seed}\npattern: {unit: file}\n", 0},
+        {"reader: {batch_size: 3, drop_last: false}\npattern: {unit: record, part: 0.5}\n", 30 * 200},
+    };
+    char folder[] = "/tmp/mr-pattern-fields-XXXXXX";
+    struct mr_dataset *fields = make_fields(folder);
+    for (size_t i = 0; i < MR_ARRAY_LEN(cases) * 2; i++) {
+        struct mr_arena a = {0};
+        const struct mr_workload *w = parse(&a, cases[i / 2].more);
+        struct mr_pattern *s = open_set(w, fields, i % 2 ? 3 : 0);
+        struct mr_pattern_batch b;
+        struct mr_error err;
+        struct mr_loader_stats stats;
+        const struct mr_content c = {.seed = 5};
+        unsigned counts[30] = {0};
+        uint64_t most = i / 2 == 3 ? 150 : 300;
+        assert_int_equal(mr_pattern_preload(s, &err), 0);
+        for (uint64_t n = mr_pattern_batches(s); n > 0; n--) {
+            if (mr_pattern_next(s, &b, &err) != 1)
+                fail_msg("%s", err.message);
+            assert_int_equal(b.sample_bytes, b.n * (most + 50));
+            for (uint32_t k = 0; k < b.n; k++) {
+                assert_int_equal(b.bytes[k], most);
+                assert_int_equal(mr_content_verify(&c, b.ids[k], 0, b.rows[k], most), most);
+                counts[b.ids[k]]++;
+            }
+            mr_pattern_release(s);
+        }
+        for (unsigned id = 0; id < 30; id++)
+            assert_in_range(counts[id], 1, i / 2 == 1 ? 2 : 1);
+        mr_pattern_get_stats(s, &stats);
+        if (cases[i / 2].read_bytes)
+            assert_int_equal(stats.read_bytes, cases[i / 2].read_bytes);
+        mr_pattern_close(s);
+        mr_arena_done(&a);
+    }
+    damage(fields);
+    struct mr_arena a = {0};
+    struct mr_pattern *s = open_set(parse(&a, cases[1].more), fields, 0);
+    struct mr_pattern_batch b;
+    struct mr_error err;
+    int rc = mr_pattern_preload(s, &err);
+    for (uint64_t n = mr_pattern_batches(s); n > 0 && rc >= 0; n--) {
+        rc = mr_pattern_next(s, &b, &err);
+        if (rc > 0)
+            mr_pattern_release(s);
+    }
+    assert_int_equal(rc, MR_E_CORRUPT);
+    assert_non_null(strstr(err.context, "field 'b'"));
+    mr_pattern_close(s);
+    mr_arena_done(&a);
+    mr_dataset_close(fields);
+    nftw(folder, remove_file, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 static struct mr_pattern *open_rank(const struct mr_workload *w, uint32_t rank, uint32_t world, unsigned readers,
@@ -262,6 +396,7 @@ static void a_failing_read_is_the_next_batchs_error(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fields_of_records_and_files_are_read_and_compared),
         cmocka_unit_test(every_sample_once_per_epoch_over_all_ranks),
         cmocka_unit_test(a_part_of_a_file_gives_the_rows_in_it),
         cmocka_unit_test(same_offsets_gives_every_rank_everything),

@@ -8,7 +8,7 @@
 
 #include "base/common.h"
 #include "base/strbuf.h"
-#include "conf/parquet_columns.h"
+#include "conf/sample_fields.h"
 #include "conf/workload.h"
 #include "conf/yaml.h"
 
@@ -322,7 +322,7 @@ static void secrets_stay_secret_and_json_has_origins(void **state)
 static void columns_of_parquet_sets_are_read(void **state)
 {
     (void)state;
-    static struct mr_parquet_columns c;
+    static struct mr_sample_fields c;
     struct mr_arena a = {0};
     struct mr_workload *w;
     struct mr_strbuf fields = {0};
@@ -331,22 +331,69 @@ static void columns_of_parquet_sets_are_read(void **state)
                            "      - name: other\n        dtype: int8\n        count: 3\n        read: False\n",
                            &a, &w),
                      0);
-    assert_int_equal(mr_parquet_columns_of(w, &c, &err), 0);
+    assert_int_equal(mr_sample_fields_of(w, &c, &err), 0);
     assert_int_equal(c.n, 4);
-    assert_true(c.column[0].read && !c.column[3].read);
-    mr_parquet_columns_to_fields(&c, &fields);
+    assert_true(c.field[0].read && !c.field[3].read);
+    mr_sample_fields_to_spec(&c, &fields);
     assert_string_equal(fields.text, "image:float32:524328,other0:int8:-,other1:int8:-,other2:int8:-");
     mr_strbuf_done(&fields);
     assert_int_equal(parse("dataset: {format: parquet}\n", &a, &w), 0);
-    assert_int_equal(mr_parquet_columns_of(w, &c, &err), 0);
+    assert_int_equal(mr_sample_fields_of(w, &c, &err), 0);
     assert_int_equal(c.n, 0);
     static const char *const wrong[] = {"[{name: a}]",          "[{name: a, dtype: f4, size: 0}]", "{name: a}",
                                         "[{name: a dtype: f4]", "[{name: a, dtype: f4, kind: x}]", "[a]"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         w->parquet.columns = wrong[i];
-        assert_int_equal(mr_parquet_columns_of(w, &c, &err), MR_E_CONFIG);
+        assert_int_equal(mr_sample_fields_of(w, &c, &err), MR_E_CONFIG);
         assert_non_null(strstr(err.message, "dataset.parquet.columns"));
     }
+    mr_arena_done(&a);
+}
+
+static void fields_replace_the_record(void **state)
+{
+    (void)state;
+    static struct mr_sample_fields f;
+    struct mr_arena a = {0};
+    struct mr_workload *w;
+    struct mr_strbuf spec = {0};
+    const char **names;
+    uint32_t n;
+    assert_int_equal(parse("dataset:\n  format: hdf5\n  record_length_bytes: 5\n"
+                           "  fields: [data:f4:4x3x2, label:i8:-:target, raw:u2:7:other]\n",
+                           &a, &w),
+                     0);
+    assert_int_equal(mr_sample_fields_of(w, &f, &err), 0);
+    assert_int_equal(f.n, 3);
+    mr_sample_fields_to_spec(&f, &spec);
+    assert_string_equal(spec.text, "data:f4:4x3x2,label:i8:-:target,raw:u2:7:other");
+    mr_strbuf_done(&spec);
+    assert_true(mr_workload_record_bytes(w) == 96 + 8 + 14);
+    assert_true(mr_workload_read_bytes(w) == 96 + 8);
+    assert_int_equal(mr_sample_fields_names(w, &names, &n, &err), 0);
+    assert_int_equal(n, 2);
+    assert_string_equal(names[1], "label");
+    free(names);
+    assert_int_equal(parse("dataset:\n  format: hdf5\n  fields: [data:f4:4x3x2, raw:u2:7:other]\n"
+                           "reader: {fields: [raw]}\n",
+                           &a, &w),
+                     0);
+    assert_true(mr_workload_read_bytes(w) == 14);
+    assert_int_equal(parse("reader: {fields: [x, y]}\n", &a, &w), 0); /* of a set that the workload does not describe */
+    assert_int_equal(mr_sample_fields_names(w, &names, &n, &err), 0);
+    assert_int_equal(n, 2);
+    free(names);
+    static const char *const wrong[] = {"[a]",      "[a:f4]",         "[a:f4:3:target:x]", "[a:q7:3]", "[a:f4:3x]",
+                                        "[a:f4:0]", "[a:f4:-:label]", "[a:f4:3, a:i8:-]",  "[':f4:3']"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char text[200];
+        snprintf(text, sizeof text, "dataset:\n  format: hdf5\n  fields: %s\n", wrong[i]);
+        assert_int_equal(parse(text, &a, &w), MR_E_CONFIG);
+    }
+    assert_int_equal(parse("dataset: {format: hdf5, fields: [a:f4:3]}\nreader: {fields: [b]}\n", &a, &w), MR_E_CONFIG);
+    assert_non_null(strstr(err.message, "'b'"));
+    assert_int_equal(parse("dataset: {format: hdf5, fields: [a:f4:3], record_length_bytes_stdev: 3}\n", &a, &w),
+                     MR_E_CONFIG);
     mr_arena_done(&a);
 }
 
@@ -543,6 +590,7 @@ int main(void)
         cmocka_unit_test(extra_block_is_read),
         cmocka_unit_test(secrets_stay_secret_and_json_has_origins),
         cmocka_unit_test(columns_of_parquet_sets_are_read),
+        cmocka_unit_test(fields_replace_the_record),
         cmocka_unit_test(odd_compressions_are_refused_only_when_used),
         cmocka_unit_test(plugins_come_before_the_keys_that_name_what_they_bring),
         cmocka_unit_test(every_misspelt_key_of_our_presets_is_caught),
