@@ -73,12 +73,17 @@ static double variance_of(const struct mr_runs_mean *s)
     return fmax(s->sd * s->sd, floor);
 }
 
+double mr_f_test(double ratio, double df, double other_df)
+{
+    return isnan(ratio) ? NAN : incomplete_beta(other_df / 2, df / 2, other_df / (other_df + df * ratio));
+}
+
 /* Whether chance explains that two variances differ so much (two-sided F-test). */
 static bool is_one_spread(double x, double y, double x_df, double y_df)
 {
     if (x <= 0 || y <= 0)
         return x == y;
-    double f = x / y, upper = incomplete_beta(y_df / 2, x_df / 2, y_df / (y_df + x_df * f));
+    double upper = mr_f_test(x / y, x_df, y_df);
     return 2 * fmin(upper, 1 - upper) > F_LEVEL;
 }
 

@@ -53,6 +53,9 @@ struct mr_difference {
 };
 struct mr_difference mr_difference_of(const struct mr_runs_mean *a, const struct mr_runs_mean *b);
 
+/* P(F > ratio) of two variances with so many degrees of freedom: how likely chance makes the first so much larger. */
+double mr_f_test(double ratio, double df, double other_df);
+
 /* P(|T| > t) of Student's t with df degrees of freedom, and its inverse. */
 double mr_student_p(double t, double df);
 double mr_student_quantile(double p, double df);
