@@ -573,6 +573,10 @@ def install():
     if _installed:
         return
     _installed = True
+    if os.environ.get("MILLRACE_TRY"):  # `millrace try` runs this program again
+        from . import _inject
+
+        _inject.add_to(PATCHES, _put)
     skip = set(filter(None, os.environ.get("MILLRACE_TRACE_PYTHON_SKIP", "").split(",")))
     note("y")
     if hasattr(_trace, "machine") and now():  # a report may be read on another one
