@@ -25,6 +25,7 @@
     X(trace)                                                                                                           \
     X(recover)                                                                                                         \
     X(report)                                                                                                          \
+    X(try)                                                                                                             \
     X(compare)                                                                                                         \
     X(check)                                                                                                           \
     X(export)                                                                                                          \

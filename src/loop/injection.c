@@ -1,0 +1,245 @@
+/* Changes as plans: see injection.h. */
+#include "loop/injection.h"
+#include "base/common.h"
+#include "base/regular_file.h"
+#include "base/strbuf.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LOADER "torch.utils.data.DataLoader"
+#define EVALUATION LOADER " of evaluation"
+
+/* Arguments of a loader that can be changed when it is used. */
+static const char *const arguments[] = {"num_workers", "prefetch_factor", "persistent_workers", "pin_memory"};
+
+static bool is_torch(const struct mr_explanation *x)
+{
+    return x->facts.framework && !strcmp(x->facts.framework, "pytorch");
+}
+
+static bool can_inject(const struct mr_change *c)
+{
+    if (c->kind != MR_CHANGE_INJECTION || !c->key || !c->to)
+        return false;
+    if (strcmp(c->target, LOADER) != 0 && strcmp(c->target, EVALUATION) != 0)
+        return false;
+    for (unsigned i = 0; i < MR_ARRAY_LEN(arguments); i++)
+        if (!strcmp(c->key, arguments[i]))
+            return true;
+    return false;
+}
+
+bool mr_injection_possible(const struct mr_explanation *x, const struct mr_finding *f)
+{
+    for (size_t i = 0; i < f->changes && is_torch(x) && !x->facts.no_loader; i++)
+        if (can_inject(&f->change[i]))
+            return true;
+    return false;
+}
+
+/* The program has it already: named, because it belongs to the others. */
+static bool is_same(const struct mr_change *c)
+{
+    return c->from && !strcmp(c->from, c->to);
+}
+
+/* A change's value as JSON has it. */
+static json_t *value_of(const char *text)
+{
+    char *end;
+    double v = strtod(text, &end);
+    if (!strcmp(text, "true") || !strcmp(text, "false"))
+        return json_boolean(*text == 't');
+    if (*text && !*end && v == floor(v) && fabs(v) < 1e15)
+        return json_integer((json_int_t)v);
+    return json_string(text);
+}
+
+/* The arguments that a finding sets for loaders of a role. */
+static json_t *settings_of(const struct mr_finding *f, bool evaluates)
+{
+    json_t *set = json_object();
+    for (size_t i = 0; i < f->changes; i++) {
+        const struct mr_change *c = &f->change[i];
+        if (can_inject(c) && !strcmp(c->target, evaluates ? EVALUATION : LOADER))
+            json_object_set_new(set, c->key, value_of(c->to));
+    }
+    return set;
+}
+
+/* A row for every line at which such loaders are made; one for all of them where no line is known. */
+static int add_rows(const struct mr_explanation *x, const struct mr_finding *f, bool evaluates, json_t *rows)
+{
+    const char *role = evaluates ? "evaluation" : "training";
+    json_t *set = settings_of(f, evaluates);
+    bool any = false;
+    int failed = !set;
+    for (size_t i = 0; i < x->places && json_object_size(set); i++) {
+        const struct mr_explain_place *p = &x->place[i];
+        if (!p->file || isnan(p->loader) || strcmp(p->call, LOADER) != 0 || !(evaluates ? p->evaluates : p->trains))
+            continue;
+        /* One line may make the loaders of both. */
+        failed |=
+            json_array_append_new(rows, json_pack("{s:s, s:s, s:i, s:b, s:O}", "role", role, "file", p->file, "line",
+                                                  (int)p->line, "mixed", p->trains && p->evaluates, "set", set));
+        any = true;
+    }
+    if (!any && json_object_size(set))
+        failed |= json_array_append_new(rows, json_pack("{s:s, s:O}", "role", role, "set", set));
+    json_decref(set);
+    return failed ? -ENOMEM : 0;
+}
+
+static const char *wanted_of(const struct mr_finding *f, struct mr_arena *a)
+{
+    const char *text = "";
+    for (size_t i = 0; i < f->changes && text; i++) {
+        const struct mr_change *c = &f->change[i];
+        if (can_inject(c) && !is_same(c))
+            text = mr_arena_printf(a, "%s%s%s %s%s-> %s", text, *text ? ", " : "", c->key, c->from ? c->from : "",
+                                   c->from ? " " : "", c->to);
+    }
+    return text;
+}
+
+/* Where somebody has to change the program, if that is known. */
+static int not_possible(const struct mr_explanation *x, const struct mr_finding *f, struct mr_error *err)
+{
+    const char *snippet = f->snippet[MR_IDIOM_PYTORCH];
+    const char *why = x->facts.no_loader ? "the loop reads its data by itself"
+                      : !is_torch(x)     ? "only programs that use PyTorch's DataLoader can be changed from outside"
+                                         : "it is no argument of a DataLoader";
+    int rc = mr_error_plain(err, MR_E_UNSUPPORTED, "%s cannot be tried on the program as it is: %s", f->id, why);
+    if (snippet)
+        mr_error_hint(err, "change it by hand: %s", snippet);
+    else
+        mr_error_hint(err, "%s", f->fix ? f->fix : "see 'millrace report'");
+    return rc;
+}
+
+int mr_injection_of(const struct mr_explanation *x, const struct mr_finding *f, struct mr_arena *a,
+                    struct mr_injection *out, struct mr_error *err)
+{
+    if (!mr_injection_possible(x, f))
+        return not_possible(x, f, err);
+    struct mr_injection i = {.loaders = json_array(), .wanted = wanted_of(f, a)};
+    int rc = i.loaders && i.wanted ? 0 : -ENOMEM;
+    rc = rc ? rc : add_rows(x, f, false, i.loaders);
+    rc = rc ? rc : add_rows(x, f, true, i.loaders);
+    const json_t *first = json_array_get(i.loaders, 0), *file = json_object_get(first, "file");
+    i.target = file ? mr_arena_printf(a, "DataLoader at %s:%d", json_string_value(file),
+                                      (int)json_integer_value(json_object_get(first, "line")))
+                    : "DataLoader";
+    if (rc || !i.target) {
+        json_decref(i.loaders);
+        return mr_error_set(err, -ENOMEM, "cannot plan the change");
+    }
+    *out = i;
+    return 0;
+}
+
+int mr_injection_places(const struct mr_finding *f, json_t **out, struct mr_error *err)
+{
+    json_t *list = json_array(), *set = NULL;
+    const struct mr_change *last = NULL;
+    int failed = !list;
+    for (size_t i = 0; i < f->changes; i++) {
+        const struct mr_change *c = &f->change[i];
+        if (!can_inject(c) || is_same(c) || !c->file)
+            continue;
+        if (!last || strcmp(last->file, c->file) != 0 || last->line != c->line) {
+            set = json_object();
+            failed |= json_array_append_new(
+                list, json_pack("{s:s, s:i, s:o}", "file", c->file, "line", (int)c->line, "set", set));
+            last = c;
+        }
+        failed |= json_object_set_new(set, c->key, value_of(c->to));
+    }
+    if (!failed && json_array_size(list)) {
+        *out = list;
+        return 0;
+    }
+    json_decref(list);
+    return failed
+               ? mr_error_set(err, -ENOMEM, "cannot make the diff")
+               : mr_error_plain(err, MR_E_UNSUPPORTED,
+                                "there is no diff: the trace has no line of the program's own that makes the loader");
+}
+
+void mr_injection_done(struct mr_injection *i)
+{
+    json_decref(i->loaders);
+    i->loaders = NULL;
+}
+
+/* ---- what was done ---- */
+
+static void put_value(struct mr_strbuf *s, const json_t *v)
+{
+    if (json_is_boolean(v))
+        mr_strbuf_puts(s, json_is_true(v) ? "True" : "False");
+    else if (json_is_integer(v))
+        mr_strbuf_printf(s, "%lld", (long long)json_integer_value(v));
+    else
+        mr_strbuf_puts(s, json_is_string(v) ? json_string_value(v) : "None");
+}
+
+static const char *change_text(const json_t *line, struct mr_arena *a)
+{
+    struct mr_strbuf s = {0};
+    const char *key;
+    json_t *value;
+    json_object_foreach(json_object_get(line, "set"), key, value)
+    {
+        const json_t *was = json_object_get(json_object_get(line, "was"), key);
+        if (json_equal((json_t *)(uintptr_t)was, value))
+            continue;
+        mr_strbuf_printf(&s, "%s%s ", s.len ? ", " : "", key);
+        if (was && !json_is_null(was)) {
+            put_value(&s, was);
+            mr_strbuf_putc(&s, ' ');
+        }
+        mr_strbuf_puts(&s, "-> ");
+        put_value(&s, value);
+    }
+    const char *text = s.failed ? NULL : mr_arena_strdup(a, s.text ? s.text : "nothing: it was so already");
+    mr_strbuf_done(&s);
+    return text;
+}
+
+static void take_line(const json_t *line, struct mr_arena *a, struct mr_injected *out)
+{
+    const json_t *refused = json_object_get(line, "refused");
+    const char *file = json_string_value(json_object_get(line, "file"));
+    if (json_is_string(refused) && !out->refused)
+        out->refused = mr_arena_strdup(a, json_string_value(refused));
+    if (!json_object_get(line, "set") || out->changed++)
+        return;
+    out->change = change_text(line, a);
+    out->file = file && *file ? mr_arena_strdup(a, file) : NULL;
+    out->line = (unsigned)json_integer_value(json_object_get(line, "line"));
+}
+
+int mr_injected_read(const char *path, struct mr_arena *a, struct mr_injected *out, struct mr_error *err)
+{
+    struct mr_injected i = {0};
+    char *text = NULL;
+    size_t cap = 0;
+    FILE *f = mr_fopen_regular(path);
+    if (!f && errno != ENOENT)
+        return mr_error_set(err, -errno, "cannot read '%s'", path);
+    while (f && getline(&text, &cap, f) > 0) {
+        json_t *line = json_loads(text, 0, NULL);
+        if (line)
+            take_line(line, a, &i);
+        json_decref(line);
+    }
+    free(text);
+    if (f)
+        fclose(f);
+    *out = i;
+    return 0;
+}

@@ -1,0 +1,423 @@
+/* The order of a trial: see trial.h; doc/internals/loop.md has the invariants. */
+#include "loop/trial.h"
+#include "advise/explain_open.h"
+#include "base/clock.h"
+#include "base/common.h"
+#include "base/log.h"
+#include "base/regular_file.h"
+#include "base/strbuf.h"
+#include "loop/rerun.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define STEPS 100u /* of a window */
+#define BEFORE 20u /* steps in front of it, when workers start and caches fill */
+#define EPOCHS 3u  /* that begin within the window, where it is about them */
+#define STEPS_MOST 1000u
+#define LIMIT_S 60.0
+#define LIMIT_TIMES 4.0
+#define OTHER_WAIT 0.3 /* of the recorded wait: A waits otherwise than the recorded run */
+#define OTHER_BYTES 0.02
+
+/* ---- what is tried ---- */
+
+static const struct mr_finding *finding_of(const struct mr_explanation *x, const char *id)
+{
+    for (size_t i = 0; i < x->findings; i++)
+        if (!strcmp(x->finding[i].id, id))
+            return &x->finding[i];
+    return NULL;
+}
+
+static int no_finding(const struct mr_trial *t, struct mr_error *err)
+{
+    const struct mr_explanation *x = t->x;
+    const char *why = NULL;
+    if (!t->req.id)
+        return mr_error_plain(err, MR_E_UNSUPPORTED, "'%s' has no finding that can be tried", x->source);
+    for (size_t i = 0; i < x->silences; i++)
+        if (!strcmp(x->silence[i].id, t->req.id))
+            why = x->silence[i].why;
+    int rc = mr_error_plain(err, MR_E_USAGE, "there is no finding '%s' in '%s'%s%s", t->req.id, x->source,
+                            why ? ": " : "", why ? why : "");
+    mr_error_hint(err, "millrace report --all %s", x->source);
+    return rc;
+}
+
+static int choose_finding(struct mr_trial *t, struct mr_error *err)
+{
+    const struct mr_explanation *x = t->x;
+    if (t->req.id)
+        t->finding = finding_of(x, t->req.id);
+    for (size_t i = 0; i < x->findings && !t->req.id && !t->finding; i++)
+        if (mr_injection_possible(x, &x->finding[i]))
+            t->finding = &x->finding[i];
+    return t->finding ? 0 : no_finding(t, err);
+}
+
+static int choose_program(struct mr_trial *t, struct mr_error *err)
+{
+    const struct mr_explain_start *s = t->x->start;
+    if (!s || !s->command || !s->command[0])
+        return mr_error_plain(err, MR_E_UNSUPPORTED, "'%s' does not have the command line that made it", t->x->source),
+               mr_error_hint(err, "trace the program again: millrace trace -o new.mrt -- PROGRAM"), MR_E_UNSUPPORTED;
+    if (t->x->facts.nodes > 1)
+        return mr_error_plain(err, MR_E_UNSUPPORTED, "'%s' is of %.0f nodes; a trial runs on one", t->x->source,
+                              t->x->facts.nodes);
+    if (s->folder && access(s->folder, X_OK) != 0)
+        return mr_error_set(err, -errno, "cannot enter '%s', where the program ran", s->folder);
+    struct mr_strbuf text = {0};
+    char word[4400];
+    for (size_t i = 0; s->command[i]; i++)
+        mr_strbuf_printf(&text, "%s%s", i ? " " : "", mr_shell_word(s->command[i], word, sizeof word));
+    t->program = text.failed ? NULL : mr_arena_strdup(&t->arena, text.text);
+    mr_strbuf_done(&text);
+    return t->program ? 0 : mr_error_set(err, -ENOMEM, "cannot start the program again");
+}
+
+/* ---- the window ---- */
+
+/* Where changes at the begin of epochs, or in evaluation, are to be seen: the step behind the last epoch it takes. */
+static uint64_t end_of_epochs(const struct mr_explanation *x, uint64_t from)
+{
+    unsigned begun = 0;
+    for (size_t i = 1; i < x->steps && x->step[i].rank == x->step[0].rank; i++) {
+        const struct mr_explain_step *s = &x->step[i];
+        begun += s->step >= from && (s->epoch != s[-1].epoch || s->phase != s[-1].phase);
+        if (begun > EPOCHS)
+            return s->step;
+    }
+    return mr_window_most(x);
+}
+
+static int choose_window(struct mr_trial *t, struct mr_error *err)
+{
+    uint64_t most = mr_window_most(t->x), to = MR_MIN(most, (uint64_t)(BEFORE + STEPS));
+    bool epochs = !strcmp(t->finding->id, "EP1") || !strcmp(t->finding->id, "EV1");
+    if (most < 8 && t->req.to <= 0)
+        return mr_error_plain(err, MR_E_INCOMPLETE, "'%s' has %" PRIu64 " training steps: too few to compare",
+                              t->x->source, most);
+    t->from = MR_MIN((uint64_t)BEFORE, to / 6);
+    if (epochs)
+        to = MR_MIN(MR_MAX(to, end_of_epochs(t->x, t->from)), (uint64_t)STEPS_MOST);
+    t->to = to;
+    if (t->req.to > 0) {
+        t->from = (uint64_t)t->req.from;
+        t->to = (uint64_t)t->req.to;
+    }
+    if (t->to <= mr_window_most(t->x))
+        return mr_window_of(t->x, t->from, t->to, &t->recorded, err);
+    return 0;
+}
+
+/* ---- the prediction ---- */
+
+static double share(double seconds, double of)
+{
+    return of > 0 ? fmin(1, seconds / of) : NAN;
+}
+
+static void predict(struct mr_trial *t, const struct mr_finding *f, double waits)
+{
+    t->predicted = (struct mr_prediction_share){share(f->saves_s, waits), share(f->saves_low_s, waits),
+                                                share(f->saves_high_s, waits)};
+}
+
+/* By the same rule in the window; where it is silent there, by the whole run. */
+static int predict_window(struct mr_trial *t, const struct mr_trace *trace, struct mr_error *err)
+{
+    const struct mr_explanation *x = t->x;
+    const double ns = (double)x->ns[MR_TIME_STALL] + (double)x->ns[MR_TIME_CHECKPOINT] + (double)x->ns[MR_TIME_LOGGING];
+    predict(t, t->finding, (ns - (double)x->first_ns) / 1e9);
+    if (!t->recorded.steps)
+        return 0;
+    struct mr_explanation *part = NULL;
+    const struct mr_explain_how how = {.explain = {.threads = t->req.threads,
+                                                   .rank = -1,
+                                                   .step_from = (int64_t)t->from,
+                                                   .step_to = (int64_t)t->to - 1,
+                                                   .source = t->req.path,
+                                                   .stop = t->req.stop},
+                                       .folder = t->req.path};
+    int rc = mr_explain_trace(trace, &how, &part, err);
+    const struct mr_finding *f = rc ? NULL : finding_of(part, t->finding->id);
+    if (f && t->recorded.wait_s > 0)
+        predict(t, f, t->recorded.wait_s);
+    mr_explanation_free(part);
+    return rc;
+}
+
+static int open_trace(struct mr_trial *t, struct mr_error *err)
+{
+    struct mr_trace *trace = NULL;
+    const struct mr_explain_how how = {
+        .explain = {.threads = t->req.threads, .rank = -1, .step_from = -1, .source = t->req.path, .stop = t->req.stop},
+        .folder = t->req.path};
+    int rc = mr_explain_read(&t->req.path, 1, t->req.threads, t->req.stop, &trace, err);
+    rc = rc ? rc : mr_explain_trace(trace, &how, &t->x, err);
+    rc = rc ? rc : choose_finding(t, err);
+    rc = rc ? rc : mr_injection_of(t->x, t->finding, &t->arena, &t->injection, err);
+    rc = rc ? rc : choose_program(t, err);
+    rc = rc ? rc : choose_window(t, err);
+    rc = rc ? rc : predict_window(t, trace, err);
+    mr_trace_free(trace);
+    return rc;
+}
+
+int mr_trial_open(const struct mr_trial_request *req, struct mr_trial *out, struct mr_error *err)
+{
+    *out = (struct mr_trial){.req = *req, .scratch = {.hold = -1}};
+    int rc = open_trace(out, err);
+    if (rc)
+        mr_trial_close(out);
+    return rc;
+}
+
+void mr_trial_close(struct mr_trial *t)
+{
+    mr_scratch_close(&t->scratch);
+    for (size_t i = 0; i < t->runs; i++)
+        mr_window_done(&t->run[i].window);
+    mr_window_done(&t->recorded);
+    mr_injection_done(&t->injection);
+    mr_explanation_free(t->x);
+    free(t->run);
+    mr_arena_done(&t->arena);
+    *t = (struct mr_trial){.scratch = {.hold = -1}};
+}
+
+/* ---- a run ---- */
+
+/* Names of what belongs to run k, "a1" or "b2". */
+struct places {
+    char name[24], plan[PATH_MAX], marks[PATH_MAX], report[PATH_MAX], log[PATH_MAX];
+};
+
+static int make_places(const struct mr_trial *t, struct mr_trial_run *run, struct places *p, struct mr_error *err)
+{
+    const char *kept = *t->req.out ? t->req.out : t->scratch.folder;
+    size_t number = 1;
+    for (const struct mr_trial_run *before = t->run; before < run; before++)
+        number += before->changed == run->changed;
+    snprintf(p->name, sizeof p->name, "%c%zu", run->changed ? 'b' : 'a', number);
+    snprintf(p->plan, sizeof p->plan, "%.4000s/%s.plan.json", t->scratch.folder, p->name);
+    snprintf(p->marks, sizeof p->marks, "%.4000s/%s.marks", t->scratch.folder, p->name);
+    snprintf(p->report, sizeof p->report, "%.4000s/%s.report", t->scratch.folder, p->name);
+    snprintf(p->log, sizeof p->log, "%.4000s/%s.log", kept, p->name);
+    snprintf(run->trace, sizeof run->trace, "%.4000s/%s.mrt", kept, p->name);
+    return mkdir(p->marks, 0700) == 0 ? 0 : mr_error_set(err, -errno, "cannot make '%s'", p->marks);
+}
+
+static int write_plan(const struct mr_trial *t, const struct mr_trial_run *run, const struct places *p,
+                      struct mr_error *err)
+{
+    json_t *loaders = run->changed ? json_incref(t->injection.loaders) : json_array();
+    json_t *plan = json_pack("{s:i, s:I, s:s, s:s, s:o}", "version", 1, "end", (json_int_t)t->to, "marks", p->marks,
+                             "report", p->report, "loaders", loaders);
+    int rc = plan && json_dump_file(plan, p->plan, 0) == 0 ? 0 : mr_error_set(err, -EIO, "cannot write '%s'", p->plan);
+    json_decref(plan);
+    return rc;
+}
+
+static double limit_of(const struct mr_trial *t)
+{
+    double took = 0;
+    for (size_t i = 0; i < t->x->steps && t->x->step[i].step < t->to && t->x->step[i].rank == t->x->step[0].rank; i++)
+        took = (double)t->x->step[i].end_ns / 1e9;
+    return LIMIT_S + LIMIT_TIMES * took;
+}
+
+/* The recorded environment, without what tracing itself put there, and the plan. */
+static const char *const *environment_of(struct mr_trial *t, const struct places *p)
+{
+    const char *const *recorded = t->x->start->environment;
+    size_t n = 0, k = 0;
+    while (recorded && recorded[n])
+        n++;
+    const char **out = mr_arena_alloc(&t->arena, (n + 2) * sizeof(*out));
+    for (size_t i = 0; out && i < n; i++)
+        if (strncmp(recorded[i], "MILLRACE_", 9) != 0 && strncmp(recorded[i], "LD_PRELOAD=", 11) != 0)
+            out[k++] = recorded[i];
+    if (out)
+        out[k] = mr_arena_printf(&t->arena, "MILLRACE_TRY=%s", p->plan);
+    return out && out[k] ? out : NULL;
+}
+
+/* The last line that the program printed. */
+static const char *last_line(struct mr_trial *t, const char *log)
+{
+    char line[512], last[512] = "";
+    FILE *f = mr_fopen_regular(log);
+    while (f && fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\n")] = 0;
+        if (*line)
+            snprintf(last, sizeof last, "%s", line);
+    }
+    if (f)
+        fclose(f);
+    return *last ? mr_arena_strdup(&t->arena, last) : "it printed nothing";
+}
+
+static bool has_failed(const struct mr_rerun_result *r)
+{
+    return !r->reached && !r->late && (r->exec_errno || !WIFEXITED(r->status) || WEXITSTATUS(r->status));
+}
+
+/* Why there is no window. */
+static int not_reached(struct mr_trial *t, const struct mr_rerun_result *r, const struct places *p,
+                       struct mr_error *err)
+{
+    const char *last = last_line(t, p->log);
+    int rc = MR_E_INCOMPLETE;
+    if (r->exec_errno)
+        return mr_error_plain(err, rc, "cannot run '%s' again: %s", t->program, strerror(r->exec_errno));
+    if (r->late)
+        mr_error_plain(err, rc, "'%s' did not come to step %" PRIu64 " within %.0f s", t->program, t->to,
+                       (double)r->took_ns / 1e9);
+    else if (WIFSIGNALED(r->status))
+        mr_error_plain(err, rc, "'%s' was ended by signal %d when it was run again", t->program, WTERMSIG(r->status));
+    else if (WEXITSTATUS(r->status))
+        mr_error_plain(err, rc, "'%s' failed with status %d when it was run again; its last line: %s", t->program,
+                       WEXITSTATUS(r->status), last);
+    else
+        mr_error_plain(err, rc, "'%s' ended before step %" PRIu64 " when it was run again", t->program, t->to);
+    mr_error_context(err, "in run %s", p->name);
+    mr_error_hint(err,
+                  "--steps FROM:TO chooses an earlier window, --limit more time, --out FOLDER keeps what it printed");
+    return rc;
+}
+
+static int measure(struct mr_trial *t, struct mr_trial_run *run, struct mr_error *err)
+{
+    struct mr_explanation *x = NULL;
+    const char *path = run->trace;
+    const struct mr_explain_how how = {
+        .explain = {.threads = t->req.threads, .rank = -1, .step_from = -1, .stop = t->req.stop}};
+    int rc = mr_explain_open(&path, 1, &how, &x, err);
+    rc = rc ? rc : mr_window_of(x, t->from, t->to, &run->window, err);
+    mr_explanation_free(x);
+    return rc;
+}
+
+/* Whether the changed program changed anything. */
+static int check_injected(struct mr_trial *t, const struct places *p, struct mr_error *err)
+{
+    int rc = mr_injected_read(p->report, &t->arena, &t->injected, err);
+    if (rc || t->injected.changed)
+        return rc;
+    if (t->injected.refused)
+        return mr_error_plain(err, MR_E_UNSUPPORTED, "%s cannot be tried: %s", t->finding->id, t->injected.refused);
+    return mr_error_plain(err, MR_E_INCOMPLETE, "%s was not tried: the program used no %s", t->finding->id,
+                          t->injection.target);
+}
+
+static int run_once(struct mr_trial *t, struct mr_trial_run *run, struct mr_error *err)
+{
+    struct places p;
+    struct mr_rerun_result r;
+    int rc = make_places(t, run, &p, err);
+    rc = rc ? rc : write_plan(t, run, &p, err);
+    if (rc)
+        return rc;
+    const struct mr_rerun how = {.argv = (char *const *)(uintptr_t)t->x->start->command,
+                                 .folder = t->x->start->folder,
+                                 .extra = environment_of(t, &p),
+                                 .trace = run->trace,
+                                 .log = p.log,
+                                 .marks = p.marks,
+                                 .limit_ns =
+                                     t->req.limit_ns ? t->req.limit_ns : (uint64_t)(limit_of(t) * (double)MR_NS_PER_S),
+                                 .stop = t->req.stop};
+    rc = how.extra ? mr_rerun(&how, &r, err) : mr_error_set(err, -ENOMEM, "cannot run the program again");
+    if (rc)
+        return rc;
+    run->took_s = (double)r.took_ns / 1e9;
+    if (run->changed && has_failed(&r)) {
+        t->failed = last_line(t, p.log);
+        return 0;
+    }
+    struct mr_error why;
+    if (measure(t, run, &why) != 0)
+        return t->req.stop && atomic_load(t->req.stop) ? mr_error_plain(err, MR_E_INTERRUPTED, "interrupted")
+                                                       : not_reached(t, &r, &p, err);
+    if (run->changed && !t->injected.changed)
+        rc = check_injected(t, &p, err);
+    if (!*t->req.out)
+        unlink(run->trace);
+    return rc;
+}
+
+/* ---- all of them ---- */
+
+static void note(struct mr_trial *t, const char *text)
+{
+    if (text && t->notes < MR_ARRAY_LEN(t->note))
+        t->note[t->notes++] = text;
+}
+
+/* A that waits otherwise than the recorded run: the prediction was about something else. */
+static void compare_with_recorded(struct mr_trial *t, const struct mr_window *a)
+{
+    double was = t->recorded.steps ? t->recorded.wait_s : NAN, is = a->wait_s;
+    if (fabs(is - was) > fmax(OTHER_WAIT * was, 0.02 * a->wall_s))
+        note(t,
+             mr_arena_printf(&t->arena,
+                             "A waits %.3g s in these steps, the recorded run waited %.3g s: the machine, or what its "
+                             "page cache holds, is not as it was then",
+                             is, was));
+}
+
+static void compare_work(struct mr_trial *t, const struct mr_window *a, size_t n)
+{
+    for (size_t i = 1; i < n; i++)
+        if (fabs(a[i].bytes - a[0].bytes) > OTHER_BYTES * fmax(a[i].bytes, a[0].bytes)) {
+            note(t, "the runs of A did not read as many bytes as each other: the program is random");
+            return;
+        }
+}
+
+static int judge(struct mr_trial *t, struct mr_error *err)
+{
+    const size_t n = t->req.repeat;
+    struct mr_window *a = calloc(2 * n, sizeof(*a)), *b = a ? a + n : NULL;
+    size_t as = 0, bs = 0;
+    if (!a)
+        return mr_error_set(err, -ENOMEM, "cannot compare the runs");
+    for (size_t i = 0; i < t->runs; i++)
+        *(t->run[i].changed ? &b[bs++] : &a[as++]) = t->run[i].window;
+    int rc = mr_judge(a, b, n, &t->predicted, &t->judgement, err);
+    compare_with_recorded(t, &a[0]);
+    compare_work(t, a, n);
+    free(a);
+    return rc;
+}
+
+int mr_trial_run(struct mr_trial *t, struct mr_error *err)
+{
+    const size_t all = 2 * (size_t)t->req.repeat;
+    if (*t->req.out && mkdir(t->req.out, 0777) != 0 && errno != EEXIST)
+        return mr_error_set(err, -errno, "cannot make '%s'", t->req.out);
+    int rc = mr_scratch_open(&t->scratch, err);
+    t->run = rc ? NULL : calloc(all, sizeof(*t->run));
+    if (!rc && !t->run)
+        rc = mr_error_set(err, -ENOMEM, "cannot hold %zu runs", all);
+    for (size_t i = 0; i < all && !rc && !t->failed; i++) {
+        struct mr_trial_run *run = &t->run[t->runs++];
+        run->changed = i % 4 == 1 || i % 4 == 2;
+        mr_log(MR_LOG_NOTE, "run %zu of %zu, %s", i + 1, all, run->changed ? "B, changed" : "A, as it is");
+        rc = run_once(t, run, err);
+    }
+    if (t->failed && !rc)
+        t->judgement.verdict = MR_TRIAL_HARMFUL;
+    else if (!rc)
+        rc = judge(t, err);
+    return rc;
+}
