@@ -41,7 +41,7 @@ enum mr_region_role {
     MR_ROLE_RANK,                   /* the process learns which rank it is: arguments rank, world */
     MR_ROLE_ACCELERATOR_IDLE,       /* the accelerator was idle during a wait; argument batch */
     MR_ROLE_ACCELERATOR_COLLECTIVE, /* it waited for other ranks */
-    MR_ROLE_FIGURES,                /* sums that a rank of our own trainer told at its end */
+    MR_ROLE_FIGURES,                /* sums that our own trainer or loader emitted */
     MR_ROLE_OPEN,                   /* our own trainer opens its data */
     /* ---- of whoever makes batches ---- */
     MR_ROLE_FETCH,       /* one batch, by one worker */

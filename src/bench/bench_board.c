@@ -1,8 +1,10 @@
 /* The board: one anonymous shared mapping made before the ranks are forked. See bench.h. */
 #include "base/common.h"
 #include "bench/trainer.h"
+#include "event/emit.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -116,4 +118,32 @@ int mr_bench_collect(struct mr_comm *c, struct mr_bench_board *b, struct mr_erro
     if (!rc)
         rc = collect_array(c, b->drains, sizeof(*b->drains), b->drain_cap, most[2], err);
     return rc;
+}
+
+struct mr_bench_field *mr_bench_field(struct mr_bench_fields *f, const char *name)
+{
+    char kept[sizeof f->field[0].name];
+    snprintf(kept, sizeof kept, "%.*s", (int)sizeof kept - 1, name);
+    for (uint32_t k = 0; k < f->n; k++)
+        if (strcmp(f->field[k].name, kept) == 0)
+            return &f->field[k];
+    if (f->n == MR_BENCH_FIELDS - 1)
+        memcpy(kept, "(others)", sizeof "(others)");
+    struct mr_bench_field *new = &f->field[MR_MIN(f->n, MR_BENCH_FIELDS - 1)];
+    if (f->n < MR_BENCH_FIELDS) {
+        *new = (struct mr_bench_field){0};
+        memcpy(new->name, kept, sizeof kept);
+        f->n++;
+    }
+    return new;
+}
+
+void mr_bench_fields_add(struct mr_bench_fields *sum, const struct mr_bench_fields *one)
+{
+    for (uint32_t k = 0; k < one->n; k++) {
+        struct mr_bench_field *to = mr_bench_field(sum, one->field[k].name);
+#define ADD(member) to->member += one->field[k].member;
+        MR_FIELD_COSTS(ADD)
+#undef ADD
+    }
 }

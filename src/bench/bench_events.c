@@ -7,6 +7,7 @@
 #include "bench/rank_figures.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Up to eight characters of a name. */
@@ -62,6 +63,21 @@ static int64_t bits_of(double v)
     return bits;
 }
 
+/* By its name, which the figures have in theirs. */
+static void emit_field(struct mr_events *e, uint64_t now, const struct mr_bench_field *f)
+{
+    char name[8][sizeof f->name + 32];
+    struct mr_emit_arg arg[MR_ARRAY_LEN(name)];
+    unsigned n = 0;
+#define PUT(member)                                                                                                    \
+    snprintf(name[n], sizeof name[n], MR_RANK_FIELD "%s:" #member, f->name);                                           \
+    arg[n] = (struct mr_emit_arg){.name = name[n], .value = (int64_t)f->member};                                       \
+    n++;
+    MR_FIELD_COSTS(PUT)
+#undef PUT
+    mr_emit_args(e, MR_SPAN_RANK_FIGURES, now, now, &MR_NOWHERE, 0, arg, n);
+}
+
 void mr_bench_emit_rank(struct mr_events *e, uint64_t origin_ns, const struct mr_bench_rank *r)
 {
 #define WHOLE(text, member) {.name = text, .value = (int64_t)r->member},
@@ -73,6 +89,8 @@ void mr_bench_emit_rank(struct mr_events *e, uint64_t origin_ns, const struct mr
     uint64_t now = mr_now_ns();
     mr_emit(e, MR_SPAN_RUN, origin_ns, now, &MR_NOWHERE, 0);
     mr_emit_args(e, MR_SPAN_RANK_FIGURES, now, now, &MR_NOWHERE, 0, args, MR_ARRAY_LEN(args));
+    for (uint32_t k = 0; k < r->loader.fields.n; k++)
+        emit_field(e, now, &r->loader.fields.field[k]);
     if (!r->loader.stats.tier.used)
         return;
     const struct mr_emit_arg mine[] = {MR_TIER_RANK_FIGURES(WHOLE)}, node[] = {MR_TIER_NODE_FIGURES(WHOLE)};

@@ -170,6 +170,14 @@ static void loader_stats(struct feed *f, struct mr_bench_loader_stats *out)
     snprintf(out->limiter, sizeof out->limiter, "%s", out->stats.lifetime_limiter);
     snprintf(out->chosen, sizeof out->chosen, "%s", mr_loader_chosen(loader_of(f)));
     out->stats.limiter = out->stats.lifetime_limiter = NULL;
+    out->fields.n = 0;
+    struct mr_loader_field_stats s;
+    for (uint32_t k = 0; mr_loader_get_field_stats(loader_of(f), k, &s); k++) {
+        struct mr_bench_field *to = mr_bench_field(&out->fields, s.name);
+#define ADD(member) to->member += s.member;
+        MR_FIELD_COSTS(ADD)
+#undef ADD
+    }
 }
 
 static void loader_close(struct feed *base, bool together)

@@ -145,8 +145,10 @@ static void shared_stats(struct feed *base, struct mr_bench_loader_stats *out)
                                   .sample_bytes = atomic_load(&f->sample_bytes),
                                   .read_bytes = atomic_load(&f->read_bytes),
                                   .wait_ns = atomic_load(&f->wait_ns)};
+    struct mr_bench_fields fields = {0};
     for (uint32_t i = 0; i < f->n_inner; i++) {
         mr_feed_stats(f->inner[i], out);
+        mr_bench_fields_add(&fields, &out->fields);
         const struct mr_loader_stats *one = &out->stats;
         sum.read_ns += one->read_ns;
         sum.decode_ns += one->decode_ns;
@@ -164,6 +166,7 @@ static void shared_stats(struct feed *base, struct mr_bench_loader_stats *out)
         sum.recent_wait_ratio = MR_MAX(sum.recent_wait_ratio, one->recent_wait_ratio);
     }
     out->stats = sum;
+    out->fields = fields;
 }
 
 static void shared_detach(struct feed *base)

@@ -4,6 +4,9 @@
 #ifndef MR_BENCH_RANK_FIGURES_H
 #define MR_BENCH_RANK_FIGURES_H
 
+/* Of each field of the samples: field:NAME:MEASURE, measures of MR_FIELD_COSTS. An event for each. */
+#define MR_RANK_FIELD "field:"
+
 /* clang-format off */
 #define MR_RANK_LIMITER "loader_limiter" /* up to eight characters */
 #define MR_RANK_FIGURES(X, R) \

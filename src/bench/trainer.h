@@ -48,8 +48,22 @@ enum mr_bench_state {
 };
 const char *mr_bench_state_text(enum mr_bench_state s);
 
+/* What the fields of samples cost; where there are more, the last one is the sum of the others. */
+#define MR_BENCH_FIELDS 64u
+struct mr_bench_fields {
+    uint32_t n;
+    struct mr_bench_field {
+        char name[64];
+        uint64_t samples, stored_bytes, bytes, decode_ns, transform_ns;
+    } field[MR_BENCH_FIELDS];
+};
+/* The field of that name, made if it is not there. */
+struct mr_bench_field *mr_bench_field(struct mr_bench_fields *f, const char *name);
+void mr_bench_fields_add(struct mr_bench_fields *sum, const struct mr_bench_fields *one);
+
 struct mr_bench_loader_stats {
     struct mr_loader_stats stats; /* its limiter is not used: pointers do not travel */
+    struct mr_bench_fields fields;
     char limiter[16];
     char chosen[192]; /* tiers and policy, as the loader says them */
 };

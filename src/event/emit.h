@@ -68,7 +68,8 @@ enum mr_event_level {
     X(RANK_FIGURES, STEP,   "train",      "rank figures")    /* instant at the end; the rank's sums as arguments */ \
     X(FILL,         SAMPLE, "background", "fill")            /* a sample brought into a class ahead of use; arguments source, class */ \
     X(COPY_SSD,     SAMPLE, "background", "copy to ssd")     /* a sample written to an SSD; argument class */ \
-    X(DRAIN_PIECE,  STEP,   "checkpoint", "drain piece")     /* part of a checkpoint on its way from a tier or burst buffer */
+    X(DRAIN_PIECE,  STEP,   "checkpoint", "drain piece")     /* part of a checkpoint on its way from a tier or burst buffer */ \
+    X(FIELD,        STEP,   "loader",     "field")           /* instant at the end of an epoch and of the loader; what a field cost so far: NAME:samples, NAME:stored_bytes ... */
 /* clang-format on */
 enum mr_span {
 #define MR_SPAN_ENUM(name, level, category, text) MR_SPAN_##name,
@@ -76,6 +77,9 @@ enum mr_span {
 #undef MR_SPAN_ENUM
         MR_SPAN_COUNT
 };
+
+/* What a field of samples cost: measures in a trace (NAME:samples) and members of the structs that hold them. */
+#define MR_FIELD_COSTS(X) X(samples) X(stored_bytes) X(bytes) X(decode_ns) X(transform_ns)
 
 struct mr_events;
 

@@ -204,6 +204,8 @@ struct mr_job_loaders {
     double read, decode, transform, idle, empty, cpu;
 };
 struct mr_job_loaders mr_job_sum_loaders(const struct mr_job *j);
+/* What each field of the samples cost, over all ranks. */
+void mr_job_sum_fields(const struct mr_job *j, struct mr_bench_fields *out);
 /* What another rank said it waits for, and for how long; false: it moves. */
 bool mr_job_read_state(const struct mr_job *j, uint32_t rank, enum mr_bench_state *state, double *age_s);
 

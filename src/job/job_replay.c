@@ -3,6 +3,7 @@
 #include "analyze/run_trace.h"
 #include "base/common.h"
 #include "bench/rank_figures.h"
+#include "event/emit.h"
 #include "job/job_internal.h"
 #include "job/job_scenario.h"
 
@@ -38,6 +39,26 @@ static void fill_figures(const struct mr_run_rank *from, struct mr_bench_rank *t
         memcpy(to->loader.limiter, &f->value, sizeof f->value);
 }
 
+/* field:NAME:MEASURE */
+static void fill_fields(const struct mr_run_rank *from, struct mr_bench_fields *to)
+{
+    const size_t prefix = strlen(MR_RANK_FIELD);
+    for (size_t i = 0; i < from->figures.n; i++) {
+        const struct mr_run_figure *f = &from->figures.item[i];
+        const char *measure = strrchr(f->name, ':');
+        char name[sizeof to->field[0].name];
+        if (strncmp(f->name, MR_RANK_FIELD, prefix) != 0 || !measure || measure < f->name + prefix)
+            continue;
+        snprintf(name, sizeof name, "%.*s", (int)(measure - f->name - (ptrdiff_t)prefix), f->name + prefix);
+        struct mr_bench_field *field = mr_bench_field(to, name);
+#define FILL(member)                                                                                                   \
+    if (strcmp(measure + 1, #member) == 0)                                                                             \
+        field->member = (uint64_t)f->value;
+        MR_FIELD_COSTS(FILL)
+#undef FILL
+    }
+}
+
 static void fill_rank(const struct mr_run_rank *from, struct mr_bench_board *b, uint32_t k)
 {
     struct mr_bench_rank *to = &b->ranks[k];
@@ -52,6 +73,7 @@ static void fill_rank(const struct mr_run_rank *from, struct mr_bench_board *b, 
     to->n_checkpoints = from->checkpoints.n;
     to->n_drains = from->drains.n;
     fill_figures(from, to);
+    fill_fields(from, &to->loader.fields);
 }
 
 int mr_job_board_from_trace(const struct mr_trace *t, struct mr_bench_board **out, struct mr_error *err)

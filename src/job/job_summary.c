@@ -286,6 +286,30 @@ static json_t *drains(const struct mr_job *j, bool of_buffer)
                      real(d->bytes_per_s), "room_wait_s", real(d->room_wait_s), "end_wait_s", real(d->end_wait_s));
 }
 
+void mr_job_sum_fields(const struct mr_job *j, struct mr_bench_fields *out)
+{
+    out->n = 0;
+    for (uint32_t k = 0; k < j->result.board->world; k++)
+        mr_bench_fields_add(out, &j->result.board->ranks[k].loader.fields);
+}
+
+/* What each field cost, over all ranks; null where samples are one array. */
+static json_t *fields(const struct mr_job *j)
+{
+    struct mr_bench_fields f;
+    mr_job_sum_fields(j, &f);
+    json_t *list = f.n ? json_array() : json_null();
+    for (uint32_t k = 0; k < f.n; k++) {
+        const struct mr_bench_field *x = &f.field[k];
+        json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I, s:o, s:o}", "name", x->name, "samples",
+                                              (json_int_t)x->samples, "stored_bytes", (json_int_t)x->stored_bytes,
+                                              "delivered_bytes", (json_int_t)x->bytes, "decode_s",
+                                              real((double)x->decode_ns / 1e9), "transform_s",
+                                              real((double)x->transform_ns / 1e9)));
+    }
+    return list;
+}
+
 static json_t *checkpoints(const struct mr_job *j)
 {
     const struct mr_metrics *m = j->result.metrics;
@@ -370,6 +394,7 @@ static json_t *ours(const struct mr_job *j)
     json_object_set_new(o, "checkpoint", checkpoints(j));
     json_object_set_new(o, "epochs", epochs(m));
     json_object_set_new(o, "per_rank", ranks(j));
+    json_object_set_new(o, "fields", fields(j));
     json_object_set_new(o, "policy", policy_json(j));
     json_object_set_new(o, "tiers", mr_job_tiers_json(j));
     return o;

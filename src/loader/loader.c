@@ -192,6 +192,8 @@ void mr_loader_close(struct mr_loader *l)
     bool read_all = mr_loader_read_all(l);
     mr_loader_leave_traffic(l);
     mr_engine_stop(l);
+    if (l->threads && l->order)
+        mr_loader_tell_fields(l);
     mr_loader_forget_memory(l); /* nobody fetches from it any more */
     for (unsigned i = 0; l->threads && i < l->n_threads; i++) {
         mr_queue_reader_free(l->threads[i].queue);
@@ -613,8 +615,10 @@ static int check_next(const struct mr_loader *l, struct mr_error *err)
 int mr_loader_next_timed(struct mr_loader *l, uint64_t timeout_ns, struct mr_batch **out, struct mr_error *err)
 {
     int rc = check_next(l, err);
-    if (rc || l->delivered - l->base == l->n_batches)
+    if (rc || l->delivered - l->base == l->n_batches) {
+        mr_loader_tell_fields(l);
         return rc;
+    }
     if (l->prepared)
         return deliver(l, mr_perfect_next(l), out);
     struct slot *s = slot_of(l, l->delivered);

@@ -3,9 +3,11 @@
  * level, nothing is noted for it. Calls of the storage stack are told by the trace shim, which is put on top if there
  * is none. */
 #include "loader/loader_internal.h"
+#include "base/clock.h"
 #include "event/emit.h"
 #include "store/store.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #define SMALL_SAMPLE 4096u /* bytes: telling of each smaller one would cost a good part of loading it */
@@ -93,4 +95,29 @@ void mr_loader_tell_batch(struct mr_loader *l, uint64_t epoch, uint64_t index, u
                                       {.name = "transform_ns", .value = (int64_t)s.transform_ns},
                                       {.name = "idle_ns", .value = (int64_t)s.idle_ns}};
     mr_emit_args(l->p.events, MR_SPAN_BATCH_READY, now_ns, now_ns, &at, (int64_t)rows, arg, MR_ARRAY_LEN(arg));
+}
+
+/* Once for all that was delivered since. */
+void mr_loader_tell_fields(struct mr_loader *l)
+{
+    if (!l->tells_steps || !l->n_fields || l->fields_told == l->delivered)
+        return;
+    const struct mr_where at = {
+        .epoch = mr_order_epoch(l->order), .step = MR_UNKNOWN, .batch = MR_UNKNOWN, .sample = MR_UNKNOWN};
+    uint64_t now = mr_now_ns();
+    l->fields_told = l->delivered;
+    for (unsigned k = 0; k < l->n_fields; k++) {
+        struct mr_loader_field_stats s;
+        char name[8][MR_FIELD_NAME_MAX + 16];
+        struct mr_emit_arg arg[MR_ARRAY_LEN(name)];
+        unsigned n = 0;
+        mr_loader_get_field_stats_sized(l, k, &s, sizeof s);
+#define PUT(member)                                                                                                    \
+    snprintf(name[n], sizeof name[n], "%s:" #member, s.name);                                                          \
+    arg[n] = (struct mr_emit_arg){.name = name[n], .value = (int64_t)s.member};                                        \
+    n++;
+        MR_FIELD_COSTS(PUT)
+#undef PUT
+        mr_emit_args(l->p.events, MR_SPAN_FIELD, now, now, &at, (int64_t)k, arg, n);
+    }
 }

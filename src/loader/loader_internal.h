@@ -126,6 +126,7 @@ struct mr_loader {
     struct mr_arena plan_arena;
     struct mr_order *order;
     bool tells_steps, tells_samples; /* which events somebody wants */
+    uint64_t fields_told;            /* `delivered` when the costs of fields were emitted last */
     struct mr_events *to_tracer;     /* of a program that is traced; else NULL */
     struct mr_store *store;          /* the data set's; its calls may be traced */
     bool owns_store;
@@ -253,6 +254,7 @@ void mr_loader_fit_events(struct mr_loader *l);
  * still counts as not complete. */
 struct loader_sums mr_loader_thread_sums(struct mr_loader *l, uint64_t now);
 void mr_loader_tell_row(struct engine_thread *t, const struct slot *s, uint32_t row, int64_t fetched);
+void mr_loader_tell_fields(struct mr_loader *l);
 void mr_loader_tell_batch(struct mr_loader *l, uint64_t epoch, uint64_t index, uint32_t rows, uint64_t now_ns);
 void mr_loader_tell_wait(struct mr_loader *l, const struct slot *s, uint64_t start_ns, uint64_t end_ns, bool delivered);
 

@@ -7,10 +7,12 @@
 
 #include <math.h>
 #include <millrace/order.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define LISTED_EPOCHS 6u
 #define LISTED_NOTES 4u
+#define LISTED_FIELDS 8u
 
 static void print_verdict(struct mr_strbuf *o, const struct mr_job *j)
 {
@@ -133,6 +135,35 @@ static void print_sources(struct mr_strbuf *o, const struct mr_job_tiers *t)
     }
     if (t->samples)
         mr_strbuf_putc(o, '\n');
+}
+
+static int by_cost(const void *a, const void *b)
+{
+    const struct mr_bench_field *x = a, *y = b;
+    uint64_t p = x->decode_ns + x->transform_ns, q = y->decode_ns + y->transform_ns;
+    return p != q ? (p < q) - (p > q) : (x->stored_bytes < y->stored_bytes) - (x->stored_bytes > y->stored_bytes);
+}
+
+/* Where samples have several fields: which of them is read and decoded for how much. */
+static void print_fields(struct mr_strbuf *o, const struct mr_job *j)
+{
+    struct mr_bench_fields f;
+    char read[MR_HUMAN_LEN], given[MR_HUMAN_LEN];
+    mr_job_sum_fields(j, &f);
+    if (f.n < 2)
+        return;
+    qsort(f.field, f.n, sizeof f.field[0], by_cost);
+    for (uint32_t k = 0; k < f.n && k < LISTED_FIELDS; k++) {
+        const struct mr_bench_field *x = &f.field[k];
+        mr_strbuf_printf(o, "  %-14s%-12s %s read, %s to the trainer; decoded in %.3f s", k ? "" : "fields", x->name,
+                         mr_human_bytes((double)x->stored_bytes, read), mr_human_bytes((double)x->bytes, given),
+                         (double)x->decode_ns / 1e9);
+        if (x->transform_ns)
+            mr_strbuf_printf(o, ", preprocessed in %.3f s", (double)x->transform_ns / 1e9);
+        mr_strbuf_putc(o, '\n');
+    }
+    if (f.n > LISTED_FIELDS)
+        mr_strbuf_printf(o, "  %-14sand %u more: 'fields' in summary.json\n", "", f.n - LISTED_FIELDS);
 }
 
 static void print_tiers(struct mr_strbuf *o, const struct mr_job *j)
@@ -295,6 +326,7 @@ void mr_report_job(const struct mr_job *j, bool explains, struct mr_strbuf *o)
         print_rates(o, j);
     if (!isnan(m->eval_au))
         mr_strbuf_printf(o, "  evaluation    AU %.2f %%, %.1f samples/s\n", 100 * m->eval_au, m->eval_samples_per_s);
+    print_fields(o, j);
     print_tiers(o, j);
     print_checkpoints(o, m);
     print_drains(o, j);

@@ -29,6 +29,19 @@ run 'reader.fields=[labels]'
 run pattern.unit=record 'reader.fields=[labels,id]'
 [ "$(figure read_bytes)" = $((2 * 48 * (mask + 8))) ] || fail "two fields by records: $(figure read_bytes) bytes read"
 
+# what each field cost: in the summary, the text and the trace, where replaying the run gives the same
+run
+python3 -c "
+import json
+f = json.load(open('o/summary.json'))['millrace']['fields']
+assert [x['name'] for x in f] == ['data', 'labels'], f
+assert [x['stored_bytes'] for x in f] == [96 * $image, 96 * $mask] == [x['delivered_bytes'] for x in f], f
+assert all(x['samples'] == 96 and x['decode_s'] >= 0 for x in f), f" || fail "fields in the summary"
+grep -q '^  fields .* read, .* to the trainer; decoded in ' out && grep -q '^                labels ' out || fail "fields in the text: $(cat out)"
+"$MILLRACE" report o >report 2>err || fail "report: $(cat err)"
+grep -q "does not confirm" err && fail "summary and trace differ: $(cat err)"
+"$MILLRACE" export -f csv -o - o/trace.mrt | grep 'loader,field' | grep -q 'labels:stored_bytes' || fail "the loader's trace names no field"
+
 # a set that the workload does not describe: its primary field, or what is named
 other="dataset.fields=[] dataset.record_dims=[16,24,36] dataset.record_element_type=float32"
 # shellcheck disable=SC2086
