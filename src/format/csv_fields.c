@@ -149,26 +149,9 @@ struct fields_scan {
     size_t columns, cap;
     unsigned *at; /* the field of each column, or NOBODY */
     size_t at_cap;
-    uint32_t label;   /* its column, or NOBODY */
-    unsigned primary; /* field */
-    bool has_primary;
-    int64_t value; /* the label of the record */
-    struct {       /* records of a file that stays as it is */
-        struct mr_sample_ref *item;
-        size_t n, cap;
-    } whole;
+    uint32_t label; /* its column, or NOBODY */
+    struct mr_gather_whole whole;
 };
-
-static int keep_record(void *user, const struct mr_sample_ref *ref, const char *key, struct mr_error *err)
-{
-    struct fields_scan *t = user;
-    (void)key;
-    struct mr_sample_ref *room = MR_VEC_ADD(&t->whole);
-    if (!room)
-        return mr_error_set(err, -ENOMEM, "cannot keep %zu records", t->whole.n);
-    *room = *ref;
-    return 0;
-}
 
 static int name_column(struct fields_scan *t, const struct mr_csv_cell *c, struct mr_error *err)
 {
@@ -205,16 +188,16 @@ static int take_cell(void *user, const struct mr_csv_cell *c, struct mr_error *e
         return rc == MR_GATHER_SKIP ? 0 : rc;
     if (!t->g.samples) {
         t->at[c->column] = k;
-        if (!t->has_primary && c->column != t->label) {
-            t->primary = k;
-            t->has_primary = true;
+        if (!t->g.has_primary && c->column != t->label) {
+            t->g.primary = k;
+            t->g.has_primary = true;
         }
     }
     struct mr_gather_field *f = &t->g.field[k];
     f->any |= c->empty ? HAS_EMPTY : c->integer ? HAS_NUMBER : c->number ? HAS_NUMBER | HAS_FLOAT : HAS_TEXT;
     f->any |= c->integer && c->value > INT32_MIN && c->value <= INT32_MAX ? 0 : HAS_WIDE;
     if (c->column == t->label && c->integer)
-        t->value = c->value;
+        t->g.label = c->value;
     return mr_gather_value(&t->g, k, &v, NULL, err);
 }
 
@@ -222,94 +205,60 @@ static int take_record(void *user, uint64_t record, struct mr_error *err)
 {
     struct fields_scan *t = user;
     (void)record;
-    int64_t label = t->value;
-    t->value = MR_LABEL_NONE;
-    return mr_gather_sample(&t->g, t->primary, label, NULL, err);
+    return mr_gather_sample(&t->g, NULL, err);
 }
 
-static int finish_columns(struct fields_scan *t, struct mr_error *err)
+static int settle_column(void *user, struct mr_gather_field *f, unsigned k, bool primary, struct mr_layout *out,
+                         struct mr_error *err)
 {
-    struct mr_layout *layout = calloc(MR_MAX(t->g.n, 1u), sizeof(*layout));
-    int rc = layout ? 0 : mr_error_set(err, -ENOMEM, "cannot keep %u fields", t->g.n);
-    unsigned primary = t->g.order ? mr_gather_primary(&t->g) : 0;
-    for (unsigned k = 0; k < t->g.n && rc >= 0; k++) {
-        struct mr_gather_field *f = &t->g.field[k];
-        bool number = !(f->any & HAS_TEXT) && (f->any & HAS_NUMBER);
-        bool label = t->label != NOBODY && t->at[t->label] == k && k != primary && number &&
-                     !(f->any & (HAS_WIDE | HAS_FLOAT | HAS_EMPTY));
-        f->field.role = k == primary ? MR_FIELD_INPUT : mr_field_role_of_name(f->name);
-        if (number) {
-            f->field.dtype = f->any & (HAS_FLOAT | HAS_EMPTY) ? MR_F64 : MR_I64;
-            f->field.storage = label ? MR_FIELD_LABEL : MR_FIELD_RAW;
-            f->field.variable = MR_FIELD_FIXED;
-            f->field.dims = (struct mr_dims){.n = 0};
-        }
-        if (!label)
-            rc = put_layout(t->facts.gzip, number ? f->field.dtype : MR_U8, number, &layout[k], err);
+    const struct fields_scan *t = user;
+    if (!f)
+        return put_layout(t->facts.gzip, MR_U8, false, out, err);
+    bool number = !(f->any & HAS_TEXT) && (f->any & HAS_NUMBER);
+    bool label = t->label != NOBODY && t->at[t->label] == k && !primary && number &&
+                 !(f->any & (HAS_WIDE | HAS_FLOAT | HAS_EMPTY));
+    f->field.role = primary ? MR_FIELD_INPUT : mr_field_role_of_name(f->name);
+    if (number) {
+        f->field.dtype = f->any & (HAS_FLOAT | HAS_EMPTY) ? MR_F64 : MR_I64;
+        f->field.storage = label ? MR_FIELD_LABEL : MR_FIELD_RAW;
+        f->field.variable = MR_FIELD_FIXED;
+        f->field.dims = (struct mr_dims){.n = 0};
     }
-    if (rc >= 0 && !t->g.n)
-        rc = put_layout(t->facts.gzip, MR_U8, false, &layout[0], err);
-    if (rc >= 0)
-        rc = mr_gather_finish(&t->g, layout, err);
-    else
-        for (unsigned k = 0; layout && k < t->g.n; k++)
-            free(layout[k].data);
-    free(layout);
-    return rc;
+    return label ? 0 : put_layout(t->facts.gzip, number ? f->field.dtype : MR_U8, number, out, err);
 }
 
 /* Records as they are: an array of their numbers, or their bytes; and their labels. */
 static int report_whole(struct fields_scan *t, const struct mr_field_sink *sink, struct mr_layout *whole,
                         struct mr_error *err)
 {
-    bool labelled = t->facts.labelled;
-    struct mr_sample_ref refs[2] = {{.raw = {0, 0}}};
-    struct mr_layout layout[2] = {*whole};
-    for (size_t i = 0; i < t->whole.n; i++)
-        labelled &= t->whole.item[i].label > INT32_MIN && t->whole.item[i].label <= INT32_MAX;
-    const struct mr_field field[2] = {{.name = "data",
-                                       .dtype = !t->facts.numbers   ? MR_U8
-                                                : t->facts.integers ? MR_I64
-                                                                    : MR_F64,
-                                       .storage = t->facts.numbers ? MR_FIELD_RAW : MR_FIELD_TEXT,
-                                       .role = MR_FIELD_INPUT,
-                                       .variable = t->facts.numbers ? MR_FIELD_FIXED : 0,
-                                       .dims = {1, {t->facts.numbers ? t->facts.columns - t->facts.labelled : 0}}},
-                                      {.name = "label",
-                                       .dtype = MR_I64,
-                                       .storage = MR_FIELD_LABEL,
-                                       .role = MR_FIELD_TARGET,
-                                       .variable = MR_FIELD_FIXED}};
-    int rc = 0;
-    *whole = (struct mr_layout){0};
-    for (size_t i = 0; i < t->whole.n && rc >= 0; i++) {
-        refs[0] = t->whole.item[i];
-        refs[0].label = labelled ? refs[0].label : MR_LABEL_NONE;
-        rc = sink->sample(sink->user, refs, 1 + labelled, NULL, err);
-    }
-    if (rc < 0) {
-        free(layout[0].data);
-        return rc;
-    }
-    return sink->done(sink->user, field, layout, t->whole.n ? 1 + labelled : 1, err);
+    const struct mr_csv_facts *f = &t->facts;
+    const struct mr_field data = {.name = "data",
+                                  .dtype = !f->numbers   ? MR_U8
+                                           : f->integers ? MR_I64
+                                                         : MR_F64,
+                                  .storage = f->numbers ? MR_FIELD_RAW : MR_FIELD_TEXT,
+                                  .role = MR_FIELD_INPUT,
+                                  .variable = f->numbers ? MR_FIELD_FIXED : 0,
+                                  .dims = {1, {f->numbers ? f->columns - f->labelled : 0}}};
+    return mr_gather_whole_report(&t->whole, &data, f->labelled, whole, sink, err);
 }
 
 static int scan_fields(struct mr_store *s, const char *path, unsigned flags, const struct mr_field_sink *sink,
                        struct mr_error *err)
 {
-    struct fields_scan t = {.path = path, .label = NOBODY, .value = MR_LABEL_NONE};
+    struct fields_scan t = {.path = path, .label = NOBODY};
     const struct mr_csv_events events = {.user = &t, .cell = take_cell, .record = take_record};
     struct mr_layout whole = {0};
     (void)flags;
     mr_gather_init(&t.g, sink, path, "column");
-    int rc = mr_csv_walk(s, path, keep_record, &t, NULL, &t.facts, &whole, err);
+    int rc = mr_csv_walk(s, path, mr_gather_whole_keep, &t.whole, NULL, &t.facts, &whole, err);
     if (rc >= 0 && sink->n_wanted && !t.facts.header)
         rc = mr_error_plain(err, MR_E_FORMAT, "the columns of '%s' have no names: it has no header", path);
     bool columns = t.facts.header && (sink->n_wanted || !t.facts.numbers) && t.whole.n;
     if (rc >= 0 && columns)
         rc = mr_csv_walk(s, path, NULL, NULL, &events, NULL, NULL, err);
     if (rc >= 0)
-        rc = columns ? finish_columns(&t, err) : report_whole(&t, sink, &whole, err);
+        rc = columns ? mr_gather_finish(&t.g, settle_column, &t, err) : report_whole(&t, sink, &whole, err);
     free(whole.data);
     mr_gather_done(&t.g);
     free(t.whole.item);
@@ -422,24 +371,23 @@ static int fields_end(struct mr_writer *base, unsigned field, struct mr_sample_r
     return end_line(w, field, err);
 }
 
+static int column_layout(void *writer, unsigned k, struct mr_layout *out, struct mr_error *err)
+{
+    const struct fields_writer *w = writer;
+    return put_layout(w->gzip, w->field[k].dtype, true, out, err);
+}
+
 static int fields_close(struct mr_writer *base, struct mr_layout *layouts, uint64_t *file_bytes, struct mr_error *err)
 {
     struct fields_writer *w = (struct fields_writer *)base;
     uint64_t bytes = 0;
     int rc = mr_stream_out_close(w->out, &bytes, err);
     w->out = NULL;
-    memset(layouts, 0, w->n * sizeof(*layouts));
-    for (unsigned k = 0; k < w->n && rc >= 0; k++)
-        if (w->field[k].storage != MR_FIELD_LABEL)
-            rc = put_layout(w->gzip, w->field[k].dtype, true, &layouts[k], err);
-    for (unsigned k = 0; k < w->n && rc < 0; k++) {
-        free(layouts[k].data);
-        layouts[k] = (struct mr_layout){0};
-    }
+    rc = mr_field_layouts(w->field, w->n, rc, column_layout, w, layouts, err);
     if (rc >= 0)
         *file_bytes = bytes;
     fields_abort(&w->base);
-    return rc < 0 ? rc : 0;
+    return rc;
 }
 
 const struct mr_field_ops mr_csv_field_ops = {

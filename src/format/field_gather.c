@@ -10,7 +10,7 @@
 
 void mr_gather_init(struct mr_gather *g, const struct mr_field_sink *sink, const char *path, const char *part)
 {
-    *g = (struct mr_gather){.sink = sink, .path = path, .part = part};
+    *g = (struct mr_gather){.sink = sink, .path = path, .part = part, .label = MR_LABEL_NONE};
 }
 
 void mr_gather_done(struct mr_gather *g)
@@ -128,7 +128,7 @@ int mr_gather_value(struct mr_gather *g, unsigned k, const struct mr_gather_valu
 }
 
 /* The sink's order: what was asked for, or the primary one and the others as the first sample has them. */
-static int settle_order(struct mr_gather *g, unsigned primary, struct mr_error *err)
+static int settle_order(struct mr_gather *g, struct mr_error *err)
 {
     unsigned n = 0;
     g->order = calloc(MR_MAX(g->n, 1u), sizeof(*g->order));
@@ -149,17 +149,22 @@ static int settle_order(struct mr_gather *g, unsigned primary, struct mr_error *
     }
     if (g->sink->n_wanted)
         return 0;
-    g->order[n++] = primary;
+    g->order[n++] = g->primary;
     for (unsigned k = 0; k < g->n; k++)
-        if (k != primary)
+        if (k != g->primary)
             g->order[n++] = k;
     return 0;
 }
 
-int mr_gather_sample(struct mr_gather *g, unsigned primary, int64_t label, const char *key, struct mr_error *err)
+static bool is_label(int64_t label)
+{
+    return label > INT32_MIN && label <= INT32_MAX;
+}
+
+int mr_gather_sample(struct mr_gather *g, const char *key, struct mr_error *err)
 {
     char text[192];
-    int rc = g->order ? 0 : settle_order(g, primary, err);
+    int rc = g->order ? 0 : settle_order(g, err);
     if (rc < 0)
         return rc;
     if (g->n_seen != g->n) {
@@ -174,12 +179,21 @@ int mr_gather_sample(struct mr_gather *g, unsigned primary, int64_t label, const
         g->ref[i] = g->field[g->order[i]].ref;
         g->ref[i].label = MR_LABEL_NONE;
     }
-    g->ref[0].label = label > INT32_MIN && label <= INT32_MAX ? label : MR_LABEL_NONE;
+    g->ref[0].label = is_label(g->label) ? g->label : MR_LABEL_NONE;
+    g->label = MR_LABEL_NONE;
     for (unsigned k = 0; k < g->n; k++)
         g->field[k].seen = false;
     g->n_seen = 0;
     g->samples++;
     return g->sink->sample(g->sink->user, g->ref, g->n, key, err);
+}
+
+static void free_layouts(struct mr_layout *layout, unsigned n)
+{
+    for (unsigned k = 0; k < n; k++) {
+        free(layout[k].data);
+        layout[k] = (struct mr_layout){0};
+    }
 }
 
 static int finish_empty(struct mr_gather *g, struct mr_layout *layout, struct mr_error *err)
@@ -189,10 +203,9 @@ static int finish_empty(struct mr_gather *g, struct mr_layout *layout, struct mr
     return g->sink->done(g->sink->user, &none, layout, 1, err);
 }
 
-int mr_gather_finish(struct mr_gather *g, struct mr_layout *layout, struct mr_error *err)
+/* `layout` of each field by its number, whose data become the sink's in any case. */
+static int report(struct mr_gather *g, struct mr_layout *layout, struct mr_error *err)
 {
-    if (!g->samples)
-        return finish_empty(g, layout, err);
     struct mr_field *field = calloc(g->n, sizeof(*field));
     struct mr_layout *sorted = calloc(g->n, sizeof(*sorted));
     int rc = field && sorted ? 0 : mr_error_set(err, -ENOMEM, "cannot keep %u fields", g->n);
@@ -209,15 +222,84 @@ int mr_gather_finish(struct mr_gather *g, struct mr_layout *layout, struct mr_er
             continue;
         field[i].variable = MR_FIELD_FIXED;
         field[i].dims = (struct mr_dims){0};
-        free(sorted[i].data);
-        sorted[i] = (struct mr_layout){0};
+        free_layouts(&sorted[i], 1);
     }
     if (rc == 0)
         rc = g->sink->done(g->sink->user, field, sorted, g->n, err);
     else
-        for (unsigned i = 0; i < g->n; i++)
-            free(layout[i].data);
+        free_layouts(layout, g->n);
     free(field);
     free(sorted);
     return rc;
+}
+
+int mr_gather_finish(struct mr_gather *g, mr_gather_settle_fn *settle, void *user, struct mr_error *err)
+{
+    struct mr_layout *layout = calloc(MR_MAX(g->n, 1u), sizeof(*layout));
+    int rc = layout ? 0 : mr_error_set(err, -ENOMEM, "cannot keep %u fields", g->n);
+    unsigned primary = g->order ? mr_gather_primary(g) : 0;
+    for (unsigned k = 0; k < g->n && rc >= 0; k++)
+        rc = settle(user, &g->field[k], k, k == primary, &layout[k], err);
+    if (rc >= 0 && !g->n)
+        rc = settle(user, NULL, 0, true, layout, err);
+    if (rc >= 0)
+        rc = g->order ? report(g, layout, err) : finish_empty(g, layout, err);
+    else if (layout)
+        free_layouts(layout, g->n);
+    free(layout);
+    return rc;
+}
+
+/* ---- records that stay as they are ---- */
+
+int mr_gather_whole_keep(void *whole, const struct mr_sample_ref *ref, const char *key, struct mr_error *err)
+{
+    struct mr_gather_whole *w = whole;
+    (void)key;
+    struct mr_sample_ref *room = MR_VEC_ADD(w);
+    if (!room)
+        return mr_error_set(err, -ENOMEM, "cannot keep %zu records", w->n);
+    *room = *ref;
+    return 0;
+}
+
+int mr_gather_whole_report(const struct mr_gather_whole *w, const struct mr_field *data, bool labelled,
+                           struct mr_layout *layout, const struct mr_field_sink *sink, struct mr_error *err)
+{
+    labelled = labelled && w->n;
+    for (size_t i = 0; i < w->n; i++)
+        labelled &= is_label(w->item[i].label);
+    struct mr_sample_ref refs[2] = {{.raw = {0, 0}}};
+    struct mr_layout layouts[2] = {*layout};
+    const struct mr_field fields[2] = {*data,
+                                       {.name = "label",
+                                        .dtype = MR_I64,
+                                        .storage = MR_FIELD_LABEL,
+                                        .role = MR_FIELD_TARGET,
+                                        .variable = MR_FIELD_FIXED}};
+    int rc = 0;
+    *layout = (struct mr_layout){0};
+    for (size_t i = 0; i < w->n && rc >= 0; i++) {
+        refs[0] = w->item[i];
+        refs[0].label = labelled ? refs[0].label : MR_LABEL_NONE;
+        rc = sink->sample(sink->user, refs, 1 + labelled, NULL, err);
+    }
+    if (rc >= 0)
+        return sink->done(sink->user, fields, layouts, 1 + labelled, err);
+    free_layouts(layouts, 1);
+    return rc;
+}
+
+/* ---- writing ---- */
+
+int mr_field_layouts(const struct mr_field *field, unsigned n, int rc,
+                     int (*make)(void *user, unsigned k, struct mr_layout *out, struct mr_error *err), void *user,
+                     struct mr_layout *out, struct mr_error *err)
+{
+    memset(out, 0, n * sizeof(*out));
+    for (unsigned k = 0; k < n && rc >= 0; k++)
+        rc = field[k].storage == MR_FIELD_LABEL ? 0 : make(user, k, &out[k], err);
+    if (rc < 0)
+        free_layouts(out, n);
+    return MR_MIN(rc, 0);
 }

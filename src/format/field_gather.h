@@ -3,9 +3,10 @@
  * doc/internals/fields.md), with the same types; shapes are widened until they fit all.
  *
  *     per sample:   find (by name), value ... for each part, then sample
- *     at the end:   roles and labels by the format, then finish
+ *     at the end:   finish, which has the format settle each field
  *
- * Belongs to one scan. */
+ * Belongs to one scan. Files whose records may stay as they are keep them beside it (struct mr_gather_whole). At the end
+ * of a file that is written, mr_field_layouts makes what its fields need. */
 #ifndef MR_FORMAT_FIELD_GATHER_H
 #define MR_FORMAT_FIELD_GATHER_H
 
@@ -33,6 +34,9 @@ struct mr_gather {
     const struct mr_field_sink *sink;
     const char *path, *part; /* what a field is in this format: "member", "feature" */
     unsigned n, cap, last, n_seen;
+    unsigned primary; /* the format's choice, in the first sample; looked at where no fields were asked for */
+    bool has_primary; /* the format's own */
+    int64_t label;    /* of the sample under way, from the format; MR_LABEL_NONE again after it */
     struct mr_gather_field *field; /* in the order of the first sample */
     unsigned *order;               /* numbers of the sink's fields, the primary one first; NULL: not known yet */
     struct mr_sample_ref *ref;
@@ -51,16 +55,35 @@ int mr_gather_find(struct mr_gather *g, const char *name, size_t len, const char
 /* MR_E_FORMAT: it is of another type than those before. */
 int mr_gather_value(struct mr_gather *g, unsigned k, const struct mr_gather_value *v, const char *key,
                     struct mr_error *err);
-/* The sample is complete: MR_E_FORMAT names what it lacks. `primary` is looked at for the first one, where no fields
- * were asked for. */
-int mr_gather_sample(struct mr_gather *g, unsigned primary, int64_t label, const char *key, struct mr_error *err);
+/* The sample is complete: MR_E_FORMAT names what it lacks. */
+int mr_gather_sample(struct mr_gather *g, const char *key, struct mr_error *err);
 /* The number of the primary field, once there was a sample. */
 static inline unsigned mr_gather_primary(const struct mr_gather *g)
 {
     return g->order[0];
 }
-/* All samples were there: `layout` of each field by its number, whose data become the sink's in any case. Of a file
- * without samples the one field is "data", with the one layout. */
-int mr_gather_finish(struct mr_gather *g, struct mr_layout *layout, struct mr_error *err);
+/* Settles type, storage and role of field k and makes its layout; a label has none. Of a file without fields: the layout
+ * of the one field "data" (f is NULL). */
+typedef int mr_gather_settle_fn(void *user, struct mr_gather_field *f, unsigned k, bool primary, struct mr_layout *out,
+                                struct mr_error *err);
+/* All samples were there. */
+int mr_gather_finish(struct mr_gather *g, mr_gather_settle_fn *settle, void *user, struct mr_error *err);
+
+/* Records of a file that stays as it is: one field, and labels where all have one of 32 bits. */
+struct mr_gather_whole {
+    struct mr_sample_ref *item;
+    size_t n, cap;
+};
+/* For a format's walk: `whole` is a struct mr_gather_whole. */
+int mr_gather_whole_keep(void *whole, const struct mr_sample_ref *ref, const char *key, struct mr_error *err);
+/* `layout` becomes the sink's in any case. labelled: the labels are to be looked at. */
+int mr_gather_whole_report(const struct mr_gather_whole *w, const struct mr_field *data, bool labelled,
+                           struct mr_layout *layout, const struct mr_field_sink *sink, struct mr_error *err);
+
+/* The layouts of a writer's fields, none for labels, unless `rc` says that it failed: then, and where one cannot be made,
+ * all are empty. Returns rc, or that error. */
+int mr_field_layouts(const struct mr_field *field, unsigned n, int rc,
+                     int (*make)(void *user, unsigned k, struct mr_layout *out, struct mr_error *err), void *user,
+                     struct mr_layout *out, struct mr_error *err);
 
 #endif

@@ -225,25 +225,10 @@ int mr_json_member_decode(struct mr_decoder *d, const struct mr_layout *layout, 
 struct fields_scan {
     struct mr_gather g;
     struct mr_json_facts facts;
-    unsigned label, primary; /* fields */
-    bool has_label, has_primary;
-    int64_t value;
-    struct { /* records of a file that stays as it is */
-        struct mr_sample_ref *item;
-        size_t n, cap;
-    } whole;
+    unsigned label; /* field */
+    bool has_label;
+    struct mr_gather_whole whole;
 };
-
-static int keep_record(void *user, const struct mr_sample_ref *ref, const char *key, struct mr_error *err)
-{
-    struct fields_scan *t = user;
-    (void)key;
-    struct mr_sample_ref *room = MR_VEC_ADD(&t->whole);
-    if (!room)
-        return mr_error_set(err, -ENOMEM, "cannot keep %zu records", t->whole.n);
-    *room = *ref;
-    return 0;
-}
 
 static int take_member(void *user, const struct mr_json_member *m, struct mr_error *err)
 {
@@ -257,9 +242,9 @@ static int take_member(void *user, const struct mr_json_member *m, struct mr_err
     if (!t->g.samples && label) {
         t->label = k;
         t->has_label = true;
-    } else if (!t->g.samples && !t->has_primary) {
-        t->primary = k;
-        t->has_primary = true;
+    } else if (!t->g.samples && !t->g.has_primary) {
+        t->g.primary = k;
+        t->g.has_primary = true;
     }
     struct mr_gather_field *f = &t->g.field[k];
     bool number = m->kind == MR_MEMBER_NUMBER || m->kind == MR_MEMBER_ARRAY;
@@ -268,7 +253,7 @@ static int take_member(void *user, const struct mr_json_member *m, struct mr_err
     bool small = m->kind == MR_MEMBER_NUMBER && m->integers && m->value > INT32_MIN && m->value <= INT32_MAX;
     f->any |= small ? 0 : NO_LABEL;
     if (label && small)
-        t->value = m->value;
+        t->g.label = m->value;
     return mr_gather_value(&t->g, k, &v, NULL, err);
 }
 
@@ -276,85 +261,49 @@ static int take_record(void *user, uint64_t record, struct mr_error *err)
 {
     struct fields_scan *t = user;
     (void)record;
-    int64_t label = t->value;
-    t->value = MR_LABEL_NONE;
-    return mr_gather_sample(&t->g, t->primary, label, NULL, err);
+    return mr_gather_sample(&t->g, NULL, err);
 }
 
-static int finish_members(struct fields_scan *t, struct mr_error *err)
+static int settle_member(void *user, struct mr_gather_field *f, unsigned k, bool primary, struct mr_layout *out,
+                         struct mr_error *err)
 {
-    struct mr_layout *layout = calloc(MR_MAX(t->g.n, 1u), sizeof(*layout));
-    int rc = layout ? 0 : mr_error_set(err, -ENOMEM, "cannot keep %u fields", t->g.n);
-    unsigned primary = t->g.order ? mr_gather_primary(&t->g) : 0;
-    for (unsigned k = 0; k < t->g.n && rc >= 0; k++) {
-        struct mr_gather_field *f = &t->g.field[k];
-        bool numbers = !(f->any & HAS_TEXT) && (f->any & HAS_NUMBER);
-        bool label = t->has_label && k == t->label && k != primary && numbers && !(f->any & NO_LABEL);
-        struct member_layout l = {.gzip = t->facts.gzip, .numbers = numbers, .nested = true};
-        l.dtype = !numbers ? MR_U8 : f->any & HAS_FLOAT ? MR_F64 : MR_I64;
-        f->field.role = k == primary ? MR_FIELD_INPUT : mr_field_role_of_name(f->name);
-        f->field.dtype = l.dtype;
-        f->field.storage = label ? MR_FIELD_LABEL : numbers ? MR_FIELD_RAW : MR_FIELD_TEXT;
-        if (!numbers) {
-            f->field.variable = 0;
-            f->field.dims = (struct mr_dims){.n = 1};
-        }
-        if (!label)
-            rc = put_layout(&l, &layout[k], err);
+    const struct fields_scan *t = user;
+    bool numbers = !(f->any & HAS_TEXT) && (f->any & HAS_NUMBER);
+    bool label = t->has_label && k == t->label && !primary && numbers && !(f->any & NO_LABEL);
+    struct member_layout l = {.gzip = t->facts.gzip, .numbers = numbers, .nested = true};
+    l.dtype = !numbers ? MR_U8 : f->any & HAS_FLOAT ? MR_F64 : MR_I64;
+    f->field.role = primary ? MR_FIELD_INPUT : mr_field_role_of_name(f->name);
+    f->field.dtype = l.dtype;
+    f->field.storage = label ? MR_FIELD_LABEL : numbers ? MR_FIELD_RAW : MR_FIELD_TEXT;
+    if (!numbers) {
+        f->field.variable = 0;
+        f->field.dims = (struct mr_dims){.n = 1};
     }
-    if (rc >= 0)
-        rc = mr_gather_finish(&t->g, layout, err);
-    else
-        for (unsigned k = 0; layout && k < t->g.n; k++)
-            free(layout[k].data);
-    free(layout);
-    return rc;
+    return label ? 0 : put_layout(&l, out, err);
 }
 
 /* Records as they are: an array of numbers, or their bytes; and their labels. */
 static int report_whole(struct fields_scan *t, const struct mr_field_sink *sink, struct mr_layout *whole,
                         struct mr_error *err)
 {
-    bool labelled = t->whole.n > 0, numbers = t->facts.numbers;
-    struct mr_sample_ref refs[2] = {{.raw = {0, 0}}};
-    struct mr_layout layout[2] = {*whole};
-    for (size_t i = 0; i < t->whole.n; i++)
-        labelled &= t->whole.item[i].label > INT32_MIN && t->whole.item[i].label <= INT32_MAX;
-    struct mr_field field[2] = {{.name = "data",
-                                 .dtype = numbers ? t->facts.dtype : MR_U8,
-                                 .storage = numbers ? MR_FIELD_RAW : MR_FIELD_TEXT,
-                                 .role = MR_FIELD_INPUT,
-                                 .variable = numbers ? t->facts.shape.variable : 0,
-                                 .dims = {.n = 1}},
-                                {.name = "label",
-                                 .dtype = MR_I64,
-                                 .storage = MR_FIELD_LABEL,
-                                 .role = MR_FIELD_TARGET,
-                                 .variable = MR_FIELD_FIXED}};
-    if (numbers)
-        field[0].dims = t->facts.shape.dims;
-    int rc = 0;
-    *whole = (struct mr_layout){0};
-    for (size_t i = 0; i < t->whole.n && rc >= 0; i++) {
-        refs[0] = t->whole.item[i];
-        refs[0].label = labelled ? refs[0].label : MR_LABEL_NONE;
-        rc = sink->sample(sink->user, refs, 1 + labelled, NULL, err);
-    }
-    if (rc < 0) {
-        free(layout[0].data);
-        return rc;
-    }
-    return sink->done(sink->user, field, layout, 1 + labelled, err);
+    bool numbers = t->facts.numbers;
+    const struct mr_field data = {.name = "data",
+                                  .dtype = numbers ? t->facts.dtype : MR_U8,
+                                  .storage = numbers ? MR_FIELD_RAW : MR_FIELD_TEXT,
+                                  .role = MR_FIELD_INPUT,
+                                  .variable = numbers ? t->facts.shape.variable : 0,
+                                  .dims = numbers ? t->facts.shape.dims : (struct mr_dims){.n = 1}};
+    return mr_gather_whole_report(&t->whole, &data, true, whole, sink, err);
 }
 
 static int scan_fields(struct mr_store *s, const char *path, bool lines, const struct mr_field_sink *sink,
                        struct mr_error *err)
 {
-    struct fields_scan t = {.value = MR_LABEL_NONE};
+    struct fields_scan t = {0};
     const struct mr_json_events events = {.user = &t, .member = take_member, .record = take_record};
     struct mr_layout whole = {0};
     mr_gather_init(&t.g, sink, path, "member");
-    int rc = mr_json_walk(s, path, lines, keep_record, &t, NULL, &t.facts, &whole, err);
+    int rc = mr_json_walk(s, path, lines, mr_gather_whole_keep, &t.whole, NULL, &t.facts, &whole, err);
     bool members = rc >= 0 && t.whole.n && (sink->n_wanted || !t.facts.numbers);
     struct mr_error why = {0};
     if (members) {
@@ -367,7 +316,7 @@ static int scan_fields(struct mr_store *s, const char *path, bool lines, const s
             *err = why;
     }
     if (rc >= 0)
-        rc = members && t.g.n ? finish_members(&t, err) : report_whole(&t, sink, &whole, err);
+        rc = members && t.g.n ? mr_gather_finish(&t.g, settle_member, &t, err) : report_whole(&t, sink, &whole, err);
     free(whole.data);
     mr_gather_done(&t.g);
     free(t.whole.item);
@@ -502,6 +451,14 @@ static int fields_end(struct mr_writer *base, unsigned field, struct mr_sample_r
     return end_record(w, field, err);
 }
 
+static int written_layout(void *writer, unsigned k, struct mr_layout *out, struct mr_error *err)
+{
+    const struct fields_writer *w = writer;
+    const struct member_layout l = {
+        .gzip = w->gzip, .numbers = true, .dtype = w->field[k].dtype, .dims = w->field[k].dims};
+    return put_layout(&l, out, err);
+}
+
 static int fields_close(struct mr_writer *base, struct mr_layout *layouts, uint64_t *file_bytes, struct mr_error *err)
 {
     struct fields_writer *w = (struct fields_writer *)base;
@@ -511,21 +468,11 @@ static int fields_close(struct mr_writer *base, struct mr_layout *layouts, uint6
         rc = mr_stream_out_close(w->out, &bytes, err);
         w->out = NULL;
     }
-    memset(layouts, 0, w->n * sizeof(*layouts));
-    for (unsigned k = 0; k < w->n && rc >= 0; k++) {
-        const struct member_layout l = {
-            .gzip = w->gzip, .numbers = true, .dtype = w->field[k].dtype, .dims = w->field[k].dims};
-        if (w->field[k].storage != MR_FIELD_LABEL)
-            rc = put_layout(&l, &layouts[k], err);
-    }
-    for (unsigned k = 0; k < w->n && rc < 0; k++) {
-        free(layouts[k].data);
-        layouts[k] = (struct mr_layout){0};
-    }
+    rc = mr_field_layouts(w->field, w->n, rc, written_layout, w, layouts, err);
     if (rc >= 0)
         *file_bytes = bytes;
     fields_abort(&w->base);
-    return rc < 0 ? rc : 0;
+    return rc;
 }
 
 #define JSON_FIELD_OPS(scan_fn, open_fn)                                                                               \

@@ -129,8 +129,8 @@ struct fields_scan {
     struct mr_gather g;
     char key[4097];
     bool open, has_cls;
-    unsigned primary, best_rank; /* of the first sample */
-    int64_t label, json_label;
+    unsigned best_rank; /* of the first sample's parts */
+    int64_t json_label;
     unsigned cls;   /* the number of its field */
     bool cls_known; /* there is one */
     bool gzip;
@@ -212,9 +212,9 @@ static int add_json_label(struct fields_scan *t, struct mr_error *err)
         return 0;
     t->cls_known = true;
     t->cls = k;
-    t->label = t->json_label;
+    t->g.label = t->json_label;
     rc = rc < 0 ? rc : mr_gather_value(&t->g, k, &v, t->key, err);
-    if (t->label <= INT32_MIN || t->label > INT32_MAX)
+    if (t->g.label <= INT32_MIN || t->g.label > INT32_MAX)
         t->g.field[k].any |= NO_LABEL;
     return rc;
 }
@@ -225,9 +225,9 @@ static int flush(struct fields_scan *t, struct mr_error *err)
         return 0;
     int rc = add_json_label(t, err);
     if (rc >= 0 && t->g.n_seen)
-        rc = mr_gather_sample(&t->g, t->primary, t->label, t->key, err);
+        rc = mr_gather_sample(&t->g, t->key, err);
     t->open = t->has_cls = false;
-    t->label = t->json_label = MR_LABEL_NONE;
+    t->g.label = t->json_label = MR_LABEL_NONE;
     return rc;
 }
 
@@ -247,8 +247,8 @@ static int add_value(struct fields_scan *t, struct mr_stream_in *in, const struc
         return rc;
     t->has_cls = t->cls_known = true;
     t->cls = k;
-    rc = mr_tar_read_label(in, &m->data, false, &t->label, err);
-    if (t->label <= INT32_MIN || t->label > INT32_MAX)
+    rc = mr_tar_read_label(in, &m->data, false, &t->g.label, err);
+    if (t->g.label <= INT32_MIN || t->g.label > INT32_MAX)
         t->g.field[k].any |= NO_LABEL;
     return rc;
 }
@@ -275,7 +275,7 @@ static int take_member(void *user, struct mr_stream_in *in, const struct mr_tar_
         return rc == MR_GATHER_SKIP ? 0 : rc;
     unsigned rank = mr_tar_payload_rank(m->ext);
     if (!t->g.samples && (t->g.n == 1 || rank < t->best_rank)) {
-        t->primary = k;
+        t->g.primary = k;
         t->best_rank = rank;
     }
     return add_value(t, in, m, k, err);
@@ -307,31 +307,20 @@ static int array_layout(const struct fields_scan *t, const struct mr_gather_fiel
     return put_layout(t->gzip, alike ? ALIKE : DIFFERING, &desc, out, err);
 }
 
-static int finish(struct fields_scan *t, struct mr_error *err)
+static int settle_part(void *user, struct mr_gather_field *f, unsigned k, bool primary, struct mr_layout *out,
+                       struct mr_error *err)
 {
-    struct mr_layout *layout = calloc(MR_MAX(t->g.n, 1u), sizeof(*layout));
-    int rc = layout ? 0 : mr_error_set(err, -ENOMEM, "cannot keep %u fields", t->g.n);
-    unsigned primary = t->g.order ? mr_gather_primary(&t->g) : 0;
-    for (unsigned k = 0; k < t->g.n && rc >= 0; k++) {
-        struct mr_gather_field *f = &t->g.field[k];
-        f->field.role = k == primary ? MR_FIELD_INPUT : role_of(f);
-        if (t->cls_known && k == t->cls && k != primary && !(f->any & NO_LABEL)) {
-            f->field.storage = MR_FIELD_LABEL;
-            f->field.dtype = MR_I64;
-        }
-        if (f->field.storage != MR_FIELD_LABEL)
-            rc = f->field.storage == MR_FIELD_NPY ? array_layout(t, f, &layout[k], err)
-                                                  : mr_tar_layout(t->gzip, &layout[k], err);
+    const struct fields_scan *t = user;
+    if (!f)
+        return mr_tar_layout(t->gzip, out, err);
+    f->field.role = primary ? MR_FIELD_INPUT : role_of(f);
+    if (t->cls_known && k == t->cls && !primary && !(f->any & NO_LABEL)) {
+        f->field.storage = MR_FIELD_LABEL;
+        f->field.dtype = MR_I64;
     }
-    if (rc >= 0 && !t->g.n)
-        rc = mr_tar_layout(t->gzip, &layout[0], err);
-    if (rc >= 0)
-        rc = mr_gather_finish(&t->g, layout, err);
-    else
-        for (unsigned k = 0; layout && k < t->g.n; k++)
-            free(layout[k].data);
-    free(layout);
-    return rc;
+    if (f->field.storage == MR_FIELD_LABEL)
+        return 0;
+    return f->field.storage == MR_FIELD_NPY ? array_layout(t, f, out, err) : mr_tar_layout(t->gzip, out, err);
 }
 
 static int scan_fields(struct mr_store *s, const char *path, unsigned flags, const struct mr_field_sink *sink,
@@ -341,13 +330,13 @@ static int scan_fields(struct mr_store *s, const char *path, unsigned flags, con
     struct fields_scan *t = calloc(1, sizeof(*t));
     if (!t)
         return mr_error_set(err, -ENOMEM, "cannot scan '%s'", path);
-    t->label = t->json_label = MR_LABEL_NONE;
+    t->json_label = MR_LABEL_NONE;
     mr_gather_init(&t->g, sink, path, "member");
     int rc = mr_tar_walk(s, path, take_member, t, &t->gzip, err);
     if (rc >= 0)
         rc = flush(t, err);
     if (rc >= 0)
-        rc = finish(t, err);
+        rc = mr_gather_finish(&t->g, settle_part, t, err);
     mr_gather_done(&t->g);
     free(t);
     return rc < 0 ? rc : 0;
@@ -436,29 +425,27 @@ static int fields_end(struct mr_writer *base, unsigned field, struct mr_sample_r
     return rc;
 }
 
+static int written_layout(void *writer, unsigned k, struct mr_layout *out, struct mr_error *err)
+{
+    const struct fields_writer *w = writer;
+    const struct mr_array_desc desc = {.dtype = w->field[k].dtype, .dims = w->field[k].dims};
+    return put_layout(w->gzip, ALIKE, &desc, out, err);
+}
+
 static int fields_close(struct mr_writer *base, struct mr_layout *layouts, uint64_t *file_bytes, struct mr_error *err)
 {
     struct fields_writer *w = (struct fields_writer *)base;
     uint64_t bytes = 0;
     int rc = mr_stream_out_zeros(w->out, 2 * MR_TAR_BLOCK, err);
-    if (rc < 0)
-        mr_stream_out_abort(w->out);
-    else
+    if (rc >= 0) {
         rc = mr_stream_out_close(w->out, &bytes, err);
-    memset(layouts, 0, w->n * sizeof(*layouts));
-    for (unsigned k = 0; k < w->n && rc >= 0; k++) {
-        const struct mr_array_desc desc = {.dtype = w->field[k].dtype, .dims = w->field[k].dims};
-        if (w->field[k].storage != MR_FIELD_LABEL)
-            rc = put_layout(w->gzip, ALIKE, &desc, &layouts[k], err);
+        w->out = NULL;
     }
-    for (unsigned k = 0; k < w->n && rc < 0; k++) {
-        free(layouts[k].data);
-        layouts[k] = (struct mr_layout){0};
-    }
+    rc = mr_field_layouts(w->field, w->n, rc, written_layout, w, layouts, err);
     if (rc >= 0)
         *file_bytes = bytes;
-    free(w);
-    return rc < 0 ? rc : 0;
+    fields_abort(&w->base);
+    return rc;
 }
 
 const struct mr_field_ops mr_tar_field_ops = {

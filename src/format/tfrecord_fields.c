@@ -195,7 +195,7 @@ struct fields_scan {
     struct mr_tf_list list;
     bool raw; /* records are no Examples */
     bool gzip, named;
-    unsigned primary, label; /* numbers of fields */
+    unsigned label; /* number of its field */
     bool has_label;
 };
 
@@ -298,7 +298,7 @@ static int add_bytes(struct fields_scan *t, struct mr_stream_in *in, const struc
         rc = mr_tfr_payload_ref(in, r, r->at + MR_TFR_HEAD, r->len, &v.ref, err);
     if (rc == 0)
         rc = mr_gather_value(&t->g, k, &v, NULL, err);
-    return rc < 0 ? rc : mr_gather_sample(&t->g, 0, MR_LABEL_NONE, NULL, err);
+    return rc < 0 ? rc : mr_gather_sample(&t->g, NULL, err);
 }
 
 static int take_record(void *user, struct mr_stream_in *in, const struct mr_tfr_record *r, struct mr_error *err)
@@ -314,7 +314,6 @@ static int take_record(void *user, struct mr_stream_in *in, const struct mr_tfr_
                               (ull)r->number, in->path, rc ? "an" : "no", rc ? "are not" : "are");
     const struct mr_tf_feature *first = t->g.samples ? NULL : choose_primary(t);
     unsigned best = 2;
-    int64_t label = MR_LABEL_NONE;
     for (size_t i = 0; i < t->list.n && rc >= 0; i++) {
         const struct mr_tf_feature *f = &t->list.item[i];
         unsigned k;
@@ -327,12 +326,12 @@ static int take_record(void *user, struct mr_stream_in *in, const struct mr_tfr_
             t->has_label = true;
         }
         if (t->has_label && k == t->label && f->kind == MR_TF_INTEGERS && f->values == 1)
-            label = f->first;
+            t->g.label = f->first;
         if (!t->g.samples && f == first)
-            t->primary = k;
+            t->g.primary = k;
         rc = add_feature(t, in, r, f, k, t->g.samples ? k == mr_gather_primary(&t->g) : f == first, err);
     }
-    return rc < 0 ? rc : mr_gather_sample(&t->g, t->primary, label, NULL, err);
+    return rc < 0 ? rc : mr_gather_sample(&t->g, NULL, err);
 }
 
 static enum mr_field_role role_of(const struct fields_scan *t, const struct mr_gather_field *f)
@@ -366,29 +365,18 @@ static int field_layout(const struct fields_scan *t, struct mr_gather_field *f, 
     return put_layout(&l, out, err);
 }
 
-static int finish(struct fields_scan *t, struct mr_error *err)
+static int settle_feature(void *user, struct mr_gather_field *f, unsigned k, bool primary, struct mr_layout *out,
+                          struct mr_error *err)
 {
-    struct mr_layout *layout = calloc(MR_MAX(t->g.n, 1u), sizeof(*layout));
-    int rc = layout ? 0 : mr_error_set(err, -ENOMEM, "cannot keep %u fields", t->g.n);
-    unsigned primary = t->g.order ? mr_gather_primary(&t->g) : 0;
-    for (unsigned k = 0; k < t->g.n && rc >= 0; k++) {
-        struct mr_gather_field *f = &t->g.field[k];
-        bool label = t->has_label && k == t->label && k != primary && !(f->any & NO_LABEL);
-        enum mr_field_role role = k == primary ? MR_FIELD_INPUT : label ? MR_FIELD_TARGET : role_of(t, f);
-        if (label)
-            f->field.storage = MR_FIELD_LABEL;
-        else
-            rc = field_layout(t, f, &layout[k], err);
-        f->field.role = role;
-    }
-    if (rc >= 0 && !t->g.n)
-        rc = mr_tfr_layout(t->gzip, &layout[0], err);
-    if (rc >= 0)
-        rc = mr_gather_finish(&t->g, layout, err);
-    else
-        for (unsigned k = 0; layout && k < t->g.n; k++)
-            free(layout[k].data);
-    free(layout);
+    const struct fields_scan *t = user;
+    if (!f)
+        return mr_tfr_layout(t->gzip, out, err);
+    bool label = t->has_label && k == t->label && !primary && !(f->any & NO_LABEL);
+    enum mr_field_role role = primary ? MR_FIELD_INPUT : label ? MR_FIELD_TARGET : role_of(t, f);
+    int rc = label ? 0 : field_layout(t, f, out, err);
+    if (label)
+        f->field.storage = MR_FIELD_LABEL;
+    f->field.role = role;
     return rc;
 }
 
@@ -400,7 +388,7 @@ static int scan_fields(struct mr_store *s, const char *path, unsigned flags, con
     mr_gather_init(&t.g, sink, path, "feature");
     int rc = mr_tfr_walk(s, path, take_record, &t, &t.gzip, err);
     if (rc >= 0)
-        rc = finish(&t, err);
+        rc = mr_gather_finish(&t.g, settle_feature, &t, err);
     mr_gather_done(&t.g);
     free(t.list.item);
     return rc < 0 ? rc : 0;
@@ -580,6 +568,16 @@ static int fields_end(struct mr_writer *base, unsigned field, struct mr_sample_r
     return field == w->last ? put_record(w, err) : 0;
 }
 
+static int written_layout(void *writer, unsigned k, struct mr_layout *out, struct mr_error *err)
+{
+    const struct fields_writer *w = writer;
+    const struct mr_field *f = &w->field[k];
+    const struct feature_layout l = {.flags = ALL_DENSE | (w->gzip ? MR_TFR_GZIP : 0),
+                                     .kind = kind_of(f->dtype),
+                                     .desc = {.dtype = f->dtype, .dims = f->dims}};
+    return put_layout(&l, out, err);
+}
+
 static int fields_close(struct mr_writer *base, struct mr_layout *layouts, uint64_t *file_bytes, struct mr_error *err)
 {
     struct fields_writer *w = (struct fields_writer *)base;
@@ -587,24 +585,11 @@ static int fields_close(struct mr_writer *base, struct mr_layout *layouts, uint6
     int rc = mr_stream_out_close(w->out, &bytes, err);
     int index_rc = mr_stream_out_close(w->index, NULL, rc < 0 ? NULL : err);
     w->out = w->index = NULL;
-    rc = rc < 0 ? rc : index_rc;
-    memset(layouts, 0, w->n * sizeof(*layouts));
-    for (unsigned k = 0; k < w->n && rc >= 0; k++) {
-        const struct mr_field *f = &w->field[k];
-        const struct feature_layout l = {.flags = ALL_DENSE | (w->gzip ? MR_TFR_GZIP : 0),
-                                         .kind = kind_of(f->dtype),
-                                         .desc = {.dtype = f->dtype, .dims = f->dims}};
-        if (f->storage != MR_FIELD_LABEL)
-            rc = put_layout(&l, &layouts[k], err);
-    }
-    for (unsigned k = 0; k < w->n && rc < 0; k++) {
-        free(layouts[k].data);
-        layouts[k] = (struct mr_layout){0};
-    }
+    rc = mr_field_layouts(w->field, w->n, rc < 0 ? rc : index_rc, written_layout, w, layouts, err);
     if (rc >= 0)
         *file_bytes = bytes;
     fields_abort(&w->base);
-    return rc < 0 ? rc : 0;
+    return rc;
 }
 
 const struct mr_field_ops mr_tfr_field_ops = {
