@@ -2,11 +2,8 @@
  * that trains reads by itself or takes batches over, "incomplete" where nobody can know. Times are virtual.
  *
  * test-label: concurrent */
-#include "advise/advise.h"
 #include "base/common.h"
 #include "event/calls.h"
-#include "event/mrt_sink.h"
-#include "explain/explain.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,6 +14,8 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+
+#include "unit/explain_made.h"
 
 #define MS 1000000ull
 #define STEPS 40u
@@ -36,12 +35,9 @@ struct world {
 
 static void open_world(struct world *w)
 {
-    struct mr_error err;
     *w = (struct world){.now = 10 * MS, .since = NOBODY};
     snprintf(w->path, sizeof w->path, "/tmp/mr-hand-XXXXXX");
-    close(mkstemp(w->path));
-    assert_int_equal(mr_mrt_sink_open_sim(w->path, &(struct mr_mrt_sim){.world = 1, .program = "test"}, &w->sink, &err),
-                     0);
+    open_made(w->path, &w->sink);
     w->events = mr_mrt_sink_get(w->sink);
 }
 
@@ -133,20 +129,7 @@ static void step(struct world *w)
 
 static struct mr_explanation *explain(struct world *w)
 {
-    struct mr_error err;
-    struct mr_trace *t;
-    struct mr_explanation *x = NULL;
-    assert_int_equal(mr_mrt_sink_close(w->sink, &err), 0);
-    assert_int_equal(mr_trace_create(&t, &err), 0);
-    assert_int_equal(mr_trace_add(t, w->path, &err), 0);
-    assert_int_equal(mr_trace_finish(t, &err), 0);
-    const struct mr_explain_options opt = {
-        .threads = 2, .rank = -1, .step_from = -1, .source = "test", .pictures = true};
-    assert_int_equal(mr_explain(t, &opt, &x, &err), 0);
-    assert_int_equal(mr_advise(x, &err), 0);
-    mr_trace_free(t);
-    unlink(w->path);
-    return x;
+    return explain_made(w->sink, w->path);
 }
 
 static double part(const struct mr_explanation *x, unsigned cause)

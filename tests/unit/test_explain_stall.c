@@ -3,10 +3,7 @@
  * stated tolerance.
  *
  * test-label: concurrent */
-#include "advise/advise.h"
 #include "base/common.h"
-#include "event/mrt_sink.h"
-#include "explain/explain.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -18,6 +15,8 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+
+#include "unit/explain_made.h"
 
 #define MS 1000000ull
 #define STEPS 40u
@@ -34,11 +33,8 @@ struct world {
 
 static void open_world(struct world *w, uint64_t workers, uint64_t prefetch)
 {
-    struct mr_error err;
     snprintf(w->path, sizeof w->path, "/tmp/mr-stall-XXXXXX");
-    close(mkstemp(w->path));
-    assert_int_equal(mr_mrt_sink_open_sim(w->path, &(struct mr_mrt_sim){.world = 1, .program = "test"}, &w->sink, &err),
-                     0);
+    open_made(w->path, &w->sink);
     w->events = mr_mrt_sink_get(w->sink);
     w->wait = mr_mrt_sink_site(w->sink, "data_loader", "DataLoader.next");
     w->iter = mr_mrt_sink_site(w->sink, "data_loader", "DataLoader.iter");
@@ -98,20 +94,7 @@ static void put_fetch(struct world *w, uint64_t batch, uint32_t tid, uint64_t st
 
 static struct mr_explanation *explain(struct world *w)
 {
-    struct mr_error err;
-    struct mr_trace *t;
-    struct mr_explanation *x = NULL;
-    assert_int_equal(mr_mrt_sink_close(w->sink, &err), 0);
-    assert_int_equal(mr_trace_create(&t, &err), 0);
-    assert_int_equal(mr_trace_add(t, w->path, &err), 0);
-    assert_int_equal(mr_trace_finish(t, &err), 0);
-    const struct mr_explain_options opt = {
-        .threads = 2, .rank = -1, .step_from = -1, .source = "test", .pictures = true};
-    assert_int_equal(mr_explain(t, &opt, &x, &err), 0);
-    assert_int_equal(mr_advise(x, &err), 0);
-    mr_trace_free(t);
-    unlink(w->path);
-    return x;
+    return explain_made(w->sink, w->path);
 }
 
 static double share(const struct mr_explanation *x, uint64_t ns)
