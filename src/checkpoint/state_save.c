@@ -28,6 +28,7 @@
 #define POLL_FIRST_NS (200 * 1000ull)
 #define POLL_LAST_NS (50 * 1000 * 1000ull)
 #define FAIL_MAX 4096
+#define LATEST "latest"
 #define PATIENCE_LEAST 20 /* of the timeout: for a rank that is back */
 #define TIMEOUT_DEFAULT_S 600
 
@@ -312,9 +313,11 @@ static int forget_one(void *user, const char *name, bool is_dir, struct mr_error
 {
     const struct mr_save_place *p = user;
     bool failed = strncmp(name, ".failed-", 8) == 0, have = strncmp(name, MR_SAVE_HAVE, strlen(MR_SAVE_HAVE)) == 0;
-    (void)is_dir, (void)err;
-    if (failed || (have && !strstr(name, p->job)))
-        mr_checkpoint_dir_remove(p->at.store, mr_path("%s/%s", p->at.folder, name).text, NULL);
+    bool torn = strncmp(name, LATEST ".tmp.", strlen(LATEST ".tmp.")) == 0; /* mr_store_write_file was killed */
+    struct mr_path path = mr_path("%s/%s", p->at.folder, name);
+    (void)err;
+    if (failed || torn || (have && !strstr(name, p->job)))
+        (is_dir ? mr_checkpoint_dir_remove : p->at.store->ops->unlink)(p->at.store, path.text, NULL);
     return 0;
 }
 
@@ -558,7 +561,7 @@ static int publish(struct mr_save *s, struct mr_checkpoint_list *all, struct mr_
         s->all_bytes += all->items[i].bytes;
     snprintf(latest, sizeof latest, "step-%012" PRIu64 "\n", s->step);
     if (!p->hooks.emulated)
-        rc = mr_store_write_file(p->at.store, mr_path("%s/latest", p->at.folder).text, latest, strlen(latest), err);
+        rc = mr_store_write_file(p->at.store, mr_path("%s/" LATEST, p->at.folder).text, latest, strlen(latest), err);
     if (rc)
         mr_error_context(err, "the checkpoint of step %" PRIu64 " is complete, only the pointer to it is not", s->step);
     return !rc && p->at.keep_last ? mr_checkpoint_retire_older(&p->at, s->step, err) : rc;

@@ -120,7 +120,8 @@ int mr_save_wait(const struct mr_save_place *p, struct mr_save_wait *w, uint32_t
 /* The code of all ranks; the caller's own where ranks do not meet by calls. */
 int mr_save_agree(const struct mr_save_place *p, int rc, struct mr_error *err);
 
-/* Leader, when the job begins: removes what earlier jobs said of saves that failed and of what they found (state_have.h). */
+/* Leader, when the job begins: removes what earlier jobs left of saves that failed, of what they found (state_have.h), and of
+ * `latest` when they were killed. */
 void mr_save_forget(const struct mr_save_place *p);
 #define MR_SAVE_HAVE ".have-"
 

@@ -546,6 +546,7 @@ static int open_tier(const struct mr_saver_params *p, const struct mr_save_place
         claimed = mr_checkpoint_lock(at->folder, true, &at->lock_fd, err);
     if (claimed)
         return claimed;
+    mr_save_forget(&out->place);
     rc = rc ? rc : mr_checkpoint_folder_repair(at->store, at->folder, err);
     return buffer ? 0 : rc; /* a save that finds it broken goes around it */
 }

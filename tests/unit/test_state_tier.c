@@ -202,6 +202,30 @@ static void tiers_drop_a_step_that_goes_around_them(void **unused)
     free(v);
 }
 
+/* What killed saves leave beside the checkpoints: the pointer half replaced, reasons of failures, what ranks found. */
+static void leftovers_go_when_a_job_begins(void **unused)
+{
+    (void)unused;
+    static const char *const left[] = {"latest.tmp.4711.0", ".failed-job-3-0"};
+    struct mr_error e = {0};
+    struct mr_saver_params p = params();
+    char path[400], own[350];
+    snprintf(own, sizeof own, "%s/rank-00000", tier_dir[0]);
+    for (int round = 0; round < 2; round++) {
+        struct mr_saver *s = open_saver(&p);
+        assert_int_equal(save_step(s, 1, &e), 0);
+        assert_int_equal(mr_saver_close(s, &e), 0);
+        for (size_t i = 0; i < 2 * MR_ARRAY_LEN(left); i++) {
+            snprintf(path, sizeof path, "%s/%s", i % 2 ? own : final_dir, left[i / 2]);
+            if (round)
+                assert_int_not_equal(access(path, F_OK), 0);
+            else
+                ct_write_text(path, "left");
+        }
+    }
+    expect_state(final_dir, 1, "leftovers");
+}
+
 /* The folder fails: nothing is lost, the error is told once, and the next job drains what is left. */
 static void tiers_keep_what_cannot_be_drained(void **unused)
 {
@@ -522,6 +546,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(tiers_drain_in_order, setup, ct_teardown),
         cmocka_unit_test_setup_teardown(tiers_keep_their_capacity, setup, ct_teardown),
         cmocka_unit_test_setup_teardown(tiers_drop_a_step_that_goes_around_them, setup, ct_teardown),
+        cmocka_unit_test_setup_teardown(leftovers_go_when_a_job_begins, setup, ct_teardown),
         cmocka_unit_test_setup_teardown(tiers_keep_what_cannot_be_drained, setup, ct_teardown),
         cmocka_unit_test_setup_teardown(tiers_that_fail_are_gone_around, setup, ct_teardown),
         cmocka_unit_test_setup_teardown(tiers_end_in_time, setup, ct_teardown),
