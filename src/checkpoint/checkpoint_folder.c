@@ -180,16 +180,16 @@ int mr_checkpoint_dir_remove(struct mr_store *s, const char *dir, struct mr_erro
 {
     struct mr_error why;
     struct removal r = {.store = s, .dir = dir};
-    bool by_list = mr_store_puts_whole(s);
-    int rc = by_list ? s->ops->unlink(s, mr_path("%s/" MR_CHECKPOINT_LIST_NAME, dir).text, &why) : 0; /* C9 */
-    rc = rc && rc != -ENOENT ? rc : -ENOTEMPTY;
+    int rc = -ENOTEMPTY;
+    if (mr_store_puts_whole(s)) /* C9; folders in it are in nobody's way */
+        return mr_store_remove_objects(s, dir, MR_CHECKPOINT_LIST_NAME, err);
     for (int attempt = 0; attempt < ATTEMPTS && !r.foreign && (rc == -ENOTEMPTY || rc == -EEXIST); attempt++) {
         rc = s->ops->list(s, dir, remove_file, &r, &why);
         if (rc >= 0 || rc == -ENOTDIR || rc == -ELOOP) /* a file or a link in our way */
             rc = s->ops->unlink(s, dir, &why); /* -ENOTEMPTY: a folder that is not ours, or what a rank still writes */
     }
-    if (r.foreign && (rc == -ENOTEMPTY || rc == -EEXIST)) /* without a list nothing in it is in our way */
-        rc = by_list ? 0 : set_aside(s, dir, &why);
+    if (r.foreign && (rc == -ENOTEMPTY || rc == -EEXIST))
+        rc = set_aside(s, dir, &why);
     if (rc == -ENOENT)
         return 0;
     if (rc < 0 && err)

@@ -405,6 +405,78 @@ int mr_store_abort_unfinished(struct mr_store *s, const char *folder, const char
     return rc == -EACCES ? 0 : rc;
 }
 
+struct doomed {
+    MR_VEC(char *) key;
+    char first[MR_S3_KEY_MAX + 256]; /* is removed before the others; "" once that is done */
+    bool has_first;
+};
+
+static int doom(void *user, const struct mr_s3_entry *e)
+{
+    struct doomed *d = user;
+    bool first = strcmp(e->key, d->first) == 0;
+    d->has_first |= first;
+    char **room = e->is_prefix || first ? NULL : MR_VEC_ADD(&d->key);
+    if (room)
+        *room = strdup(e->key);
+    return e->is_prefix || first || (room && *room) ? 0 : -ENOMEM;
+}
+
+static int remove_listed(struct s3_store *s, const char *bucket, const struct doomed *d, struct mr_error *err)
+{
+    int rc = d->has_first ? mr_s3_delete(s->client, bucket, d->first, err) : 0;
+    if (rc || !mr_s3_delete_many(s->client, bucket, (const char *const *)d->key.item, d->key.n, NULL))
+        return rc;
+    for (size_t i = 0; i < d->key.n && !rc; i++) /* a server without that request */
+        rc = mr_s3_delete(s->client, bucket, d->key.item[i], err);
+    return rc;
+}
+
+static int s3_remove_objects(struct s3_store *s, const char *folder, const char *first, struct mr_error *err)
+{
+    struct doomed d = {0};
+    char bucket[MR_S3_BUCKET_MAX], prefix[MR_S3_KEY_MAX + 2], path[MR_S3_BUCKET_MAX + MR_S3_KEY_MAX + 16];
+    int rc = folder_of(folder, bucket, prefix, err);
+    snprintf(d.first, sizeof d.first, "%s%s", rc ? "" : prefix, first);
+    rc = rc ? rc : mr_s3_list(s->client, bucket, prefix, "/", 0, doom, &d, err);
+    rc = rc == -ENOMEM ? mr_error_set(err, rc, "cannot list '%s'", folder) : rc;
+    rc = rc ? rc : remove_listed(s, bucket, &d, err);
+    for (size_t i = 0; i < d.key.n; i++) {
+        snprintf(path, sizeof path, "s3://%s/%s", bucket, d.key.item[i] ? d.key.item[i] : "");
+        forget_etag(s, path);
+        free(d.key.item[i]);
+    }
+    free(d.key.item);
+    return rc;
+}
+
+struct folder {
+    struct mr_store *s;
+    const char *path;
+};
+
+static int remove_below(void *user, const char *name, bool is_dir, struct mr_error *err)
+{
+    const struct folder *f = user;
+    char path[2 * MR_S3_KEY_MAX];
+    snprintf(path, sizeof path, "%s/%s", f->path, name);
+    int rc = is_dir ? 0 : f->s->ops->unlink(f->s, path, err);
+    return rc == -ENOENT ? 0 : rc;
+}
+
+int mr_store_remove_objects(struct mr_store *s, const char *folder, const char *first, struct mr_error *err)
+{
+    struct folder f = {s, folder};
+    struct mr_store *bottom = s;
+    while (bottom->lower)
+        bottom = bottom->lower;
+    if (bottom->ops == &mr_store_s3_ops)
+        return s3_remove_objects(store_of(bottom), folder, first, err);
+    int rc = remove_below(&f, first, false, err);
+    rc = rc ? rc : s->ops->list(s, folder, remove_below, &f, err);
+    return rc == -ENOENT ? 0 : rc;
+}
+
 /* ---- objects ---- */
 
 static int make_object(struct s3_store *s, const char *path, struct s3_object **out, struct mr_error *err)

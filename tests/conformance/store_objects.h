@@ -185,6 +185,12 @@ static void put_folders_are_prefixes(void **state)
     assert_int_equal(f->ops->unlink(f->store, path_of(f, "nothing", p), &f->err), -ENOENT);
     OK(f, f->ops->unlink(f->store, path_of(f, "xx", p), &f->err));
     assert_int_equal(mr_store_stat(f->store, p, &st, &f->err), -ENOENT);
+    OK(f, mr_store_remove_objects(f->store, path_of(f, "x", p), "a+b", &f->err)); /* many by one request */
+    assert_int_equal(entries(f, p), 1);                                           /* what lies deeper stays */
+    OK(f, mr_store_remove_objects(f->store, path_of(f, "x/y", p), "two", &f->err));
+    OK(f, mr_store_remove_objects(f->store, path_of(f, "x/y/z", p), "none", &f->err));
+    OK(f, mr_store_remove_objects(f->store, p, "none", &f->err)); /* there is nothing any more */
+    assert_int_equal(f->ops->list(f->store, path_of(f, "x", p), count_name, NULL, &f->err), -ENOENT);
 }
 
 /* Until the close there is the old object, whole; a writer that abandons its object leaves no trace. */
