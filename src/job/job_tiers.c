@@ -83,6 +83,7 @@ static void add_node(struct mr_job_tiers *t, const struct mr_loader_tier_stats *
     o->ram_capacity += s->ram_capacity;
     o->ssd_bytes += s->ssd_bytes;
     o->ssd_capacity += s->ssd_capacity;
+    o->staging_capacity += s->staging_capacity;
     o->peers_lost += s->peers_lost;
     o->threads += s->threads;
     o->source_busy_ns = MR_MAX(o->source_busy_ns, s->source_busy_ns); /* nodes read at the same time */
@@ -181,13 +182,21 @@ json_t *mr_job_tiers_json(const struct mr_job *j)
     const struct {
         const char *key;
         uint64_t value;
-    } rows[] = {{"source_bytes", t.sum.source_bytes}, {"source_reads", t.sum.source_reads},
-                {"distinct_bytes", t.distinct_bytes}, {"filled_bytes", t.sum.filled_bytes},
-                {"served_samples", t.sum.served},     {"served_bytes", t.sum.served_bytes},
-                {"refetched", t.sum.refetched},       {"corrupt", t.sum.corrupt},
-                {"ssd_refused", t.sum.ssd_refused},   {"peers_lost", t.sum.peers_lost},
-                {"ram_bytes", t.sum.ram_bytes},       {"ram_capacity_bytes", t.sum.ram_capacity},
-                {"ssd_bytes", t.sum.ssd_bytes},       {"ssd_capacity_bytes", t.sum.ssd_capacity},
+    } rows[] = {{"source_bytes", t.sum.source_bytes},
+                {"source_reads", t.sum.source_reads},
+                {"distinct_bytes", t.distinct_bytes},
+                {"filled_bytes", t.sum.filled_bytes},
+                {"served_samples", t.sum.served},
+                {"served_bytes", t.sum.served_bytes},
+                {"refetched", t.sum.refetched},
+                {"corrupt", t.sum.corrupt},
+                {"ssd_refused", t.sum.ssd_refused},
+                {"peers_lost", t.sum.peers_lost},
+                {"ram_bytes", t.sum.ram_bytes},
+                {"ram_capacity_bytes", t.sum.ram_capacity},
+                {"ssd_bytes", t.sum.ssd_bytes},
+                {"ssd_capacity_bytes", t.sum.ssd_capacity},
+                {"staging_capacity_bytes", t.sum.staging_capacity},
                 {"source_threads", t.sum.threads}};
     json_t *o = json_pack("{s:i, s:o}", "nodes", (int)t.nodes, "sources", sources_json(&t));
     for (size_t i = 0; o && i < MR_ARRAY_LEN(rows); i++)

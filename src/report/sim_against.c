@@ -28,7 +28,7 @@ static const struct mr_sim_result *find_own(const struct mr_study *st, const str
 static double own_mb(const struct mr_sim_result *r)
 {
     double sum = 0;
-    for (unsigned j = 1; j < MR_CLASS_MAX; j++)
+    for (unsigned j = 0; j < MR_CLASS_MAX; j++) /* with what was staged already */
         sum += r->class_mb[j];
     return sum;
 }

@@ -19,7 +19,7 @@ struct part {
 static double local_mb(const struct mr_sim_result *r)
 {
     double sum = 0;
-    for (unsigned c = 1; c < MR_CLASS_MAX; c++)
+    for (unsigned c = 0; c < MR_CLASS_MAX; c++)
         sum += r->class_mb[c];
     return sum;
 }

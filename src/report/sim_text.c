@@ -106,7 +106,7 @@ static json_t *row_json(const struct mr_study *st, const struct mr_study_row *ro
     if (!r->possible)
         return json_pack("{s:s, s:b, s:s}", "name", mr_policy_name(r->policy), "possible", 0, "why", r->why);
     json_t *classes = json_array();
-    double local = 0;
+    double local = r->class_mb[0];
     for (unsigned j = 1; j < st->scenario.system.n_classes; j++) {
         local += r->class_mb[j];
         json_array_append_new(classes, json_real(r->class_mb[j] * 1e6));

@@ -55,7 +55,7 @@ struct mr_sim_result {
     double stall_first_epoch_s;
     double preload_s; /* before the first step */
     double pfs_mb, peer_mb;
-    double class_mb[MR_CLASS_MAX]; /* read from each local class */
+    double class_mb[MR_CLASS_MAX]; /* read from each local class; 0: staged already, where staged samples serve */
     double consumed_mb;
     double imbalance;  /* mean over steps of (max - mean) / mean of the nodes' step times */
     double randomness; /* 1 = exact order; for policies that reorder: distinct samples seen per epoch / samples */

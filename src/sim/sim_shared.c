@@ -17,7 +17,8 @@
  * consumers, the events and the set-up.
  *
  * Invariants
- *  S1. Staged and not yet consumed MB <= capacity of class 0, except that the current step may always be staged.
+ *  S1. Staged and not yet consumed MB <= capacity of class 0, except that the current step may always be staged. Where
+ *      staged samples serve later accesses (a run over tiers): MB that claims take.
  *  S2. Items of a node start in stream order.
  *  S3. Staging is at most one epoch ahead of the consumer. */
 #include "sim/sim_shared_internal.h"
@@ -28,6 +29,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define CLAIMS_LEAST 64u /* samples ahead; as src/tier/executor.c has it */
+#define CLAIMS_MOST 4096u
 
 /* ---- consuming ---- */
 
@@ -92,23 +96,12 @@ static void read_on_demand(struct shared *x, uint32_t node)
         mr_shared_stage_next(x, node * x->threads_per_node);
 }
 
-/* Samples of the step before need their places no longer. */
-static void release_staged(struct shared *x)
-{
-    for (uint32_t i = 0; i < x->s->nodes && x->staged && x->step; i++)
-        for (uint64_t item = (x->step - 1) * x->items_per_step; item < x->step * x->items_per_step; item++) {
-            struct item_ids it = mr_shared_item_ids(x, i, item);
-            for (uint64_t k = 0; k < it.n; k++)
-                x->staged[i * x->s->samples + it.ids[k]]--;
-        }
-}
-
 static void start_step(struct shared *x)
 {
     x->step_start = x->now;
     x->at_barrier = 0;
     x->barrier_s = 0;
-    release_staged(x);
+    mr_shared_release_claims(x);
     for (uint32_t i = 0; i < x->s->nodes; i++) {
         struct sim_node *n = &x->nodes[i];
         n->waiting_at_barrier = false;
@@ -354,6 +347,19 @@ static int init_items(struct shared *x, uint64_t grain)
     return x->nodes ? 0 : -ENOMEM;
 }
 
+/* As far ahead as the tiers' rings reach (mr_executor_depth). */
+static int init_claims(struct shared *x)
+{
+    double room = x->s->system.classes[0].capacity_mb / x->s->size_mean_mb;
+    x->claims_ahead = CLAIMS_LEAST;
+    while ((double)x->claims_ahead < fmax(room, 2 * (double)x->w->per_node) && x->claims_ahead < CLAIMS_MOST)
+        x->claims_ahead *= 2;
+    x->staged = calloc(x->s->nodes, x->s->samples);
+    for (int k = 0; k < 2; k++)
+        x->fetches[k] = calloc(x->s->nodes, x->epoch_len);
+    return x->staged && x->fetches[0] && x->fetches[1] ? 0 : -ENOMEM;
+}
+
 static int shared_init(struct shared *x, enum mr_policy_id policy, uint64_t grain)
 {
     bool expected = x->w->step_mb != NULL;
@@ -371,9 +377,7 @@ static int shared_init(struct shared *x, enum mr_policy_id policy, uint64_t grai
     if (!x->held)
         return -ENOMEM;
     memset(x->held, MR_NOT_HELD, x->s->nodes * x->s->samples);
-    if (x->s->staging_serves && x->ops->prefetches && !(x->staged = calloc(x->s->nodes, x->s->samples)))
-        return -ENOMEM;
-    return 0;
+    return x->s->staging_serves && x->ops->prefetches ? init_claims(x) : 0;
 }
 
 static void shared_done(struct shared *x)
@@ -395,6 +399,7 @@ static void shared_done(struct shared *x)
     for (int k = 0; k < 2; k++) {
         free(x->ids[k]);
         free(x->done_at[k]);
+        free(x->fetches[k]);
     }
 }
 

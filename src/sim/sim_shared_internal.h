@@ -49,6 +49,8 @@ struct sim_node {
     uint64_t next_item; /* to stage */
     uint64_t consumed;  /* items consumed */
     double staged_mb, step_mb;
+    uint64_t planned; /* with claims: items whose samples have one */
+    double claimed_mb;
     uint32_t pfs_flows;
     bool waiting_at_barrier;
     double wait_s, compute_s, ready_s; /* for the trace: of the step; when the last of its items came */
@@ -61,8 +63,11 @@ struct shared {
     struct mr_sim_world world; /* with an instance of the policy for every node */
     struct mr_policy expected; /* without ops: the instances are in use */
     uint8_t *held;             /* who really has what: [node * samples + id]: class, MR_NOT_HELD or MR_INCOMING */
-    uint8_t *staged; /* accesses for which a sample is staged or on its way there: [node * samples + id]; NULL: they
-                        share nothing */
+    /* Where staged samples serve later accesses: accesses that have claims on a sample, and MR_TAKES_ROOM: [node *
+     * samples + id]; NULL: each access stages its own. And for each access of two consecutive epochs whether it is the
+     * first to claim its sample, which then has to be fetched: [node][epoch_len]. */
+    uint8_t *staged, *fetches[2];
+    uint64_t claims_ahead; /* samples */
     struct mr_clockwork clock;
     struct sim_node *nodes;
     struct shared_thread *threads;
@@ -122,6 +127,14 @@ double mr_shared_item_mb(const struct shared *x, uint32_t node, uint64_t item);
 int mr_shared_load_epoch(struct shared *x, uint64_t epoch);
 /* The number of a node's k-th access, over all epochs. */
 uint64_t mr_shared_access(const struct shared *x, uint32_t node, uint64_t k);
+
+/* ---- sim_stage.c: claims on staged samples ---- */
+
+#define MR_TAKES_ROOM 0x80u /* in staged[]: the sample is in no class, so the buffer holds it */
+/* Claims the samples of as many items ahead as the buffer has room for; those of the current step in any case. */
+void mr_shared_claim(struct shared *x, uint32_t node);
+/* Samples of the step before have no claim of its any longer. */
+void mr_shared_release_claims(struct shared *x);
 
 /* ---- sim_transfer.c: moving an item; they note it where memory is exhausted ---- */
 

@@ -62,6 +62,69 @@ static void evict(struct shared *x, uint32_t node, const uint64_t *ids, unsigned
         *mr_held(x, node, ids[i]) = MR_NOT_HELD;
 }
 
+/* ---- claims: what is staged stays for a later access that is known by then ---- */
+
+static uint8_t *fetches_of(const struct shared *x, uint32_t node, uint64_t access)
+{
+    return &x->fetches[access / x->epoch_len % 2][node * x->epoch_len + access % x->epoch_len];
+}
+
+static bool claim_item(struct shared *x, uint32_t node, bool must)
+{
+    struct sim_node *n = &x->nodes[node];
+    struct item_ids it = mr_shared_item_ids(x, node, n->planned);
+    uint8_t *claims = x->staged + node * x->s->samples;
+    double more = 0;
+    for (uint64_t k = 0; k < it.n; k++)
+        if (!claims[it.ids[k]] && *mr_held(x, node, it.ids[k]) == MR_NOT_HELD)
+            more += x->w->size_mb[it.ids[k]];
+    if (!must && n->claimed_mb + more > x->s->system.classes[0].capacity_mb)
+        return false;
+    for (uint64_t k = 0; k < it.n; k++) {
+        uint8_t *of = &claims[it.ids[k]];
+        *fetches_of(x, node, it.access + k) = !*of;
+        if (!*of && *mr_held(x, node, it.ids[k]) == MR_NOT_HELD)
+            *of = MR_TAKES_ROOM;
+        ++*of;
+    }
+    n->claimed_mb += more;
+    n->planned++;
+    return true;
+}
+
+void mr_shared_claim(struct shared *x, uint32_t node)
+{
+    struct sim_node *n = &x->nodes[node];
+    uint64_t now = (x->step + 1) * x->items_per_step, ahead = n->consumed + x->claims_ahead / x->grain;
+    uint64_t end = MR_MIN(mr_sim_steps(x->w) * x->items_per_step, MR_MAX(now, ahead));
+    while (n->planned < end && !x->failed) {
+        uint64_t epoch = n->planned / x->items_per_epoch;
+        if (epoch > x->step / x->w->steps_per_epoch + 1)
+            return;
+        if (epoch >= x->epoch_loaded && (x->failed = mr_shared_load_epoch(x, epoch)))
+            return;
+        if (!claim_item(x, node, n->planned < now))
+            return;
+    }
+}
+
+void mr_shared_release_claims(struct shared *x)
+{
+    for (uint32_t i = 0; i < x->s->nodes && x->staged; i++) {
+        uint64_t end = x->step * x->items_per_step, item = x->step ? end - x->items_per_step : end;
+        for (; item < end; item++) {
+            struct item_ids it = mr_shared_item_ids(x, i, item);
+            for (uint64_t k = 0; k < it.n; k++) {
+                uint8_t *of = &x->staged[i * x->s->samples + it.ids[k]];
+                assert(*of & (uint8_t)~MR_TAKES_ROOM);
+                if (--*of == MR_TAKES_ROOM)
+                    x->nodes[i].claimed_mb -= x->w->size_mb[it.ids[k]];
+                *of = *of == MR_TAKES_ROOM ? 0 : *of;
+            }
+        }
+    }
+}
+
 static bool may_stage(struct shared *x, uint32_t node, double mb)
 {
     const struct sim_node *n = &x->nodes[node];
@@ -69,6 +132,10 @@ static bool may_stage(struct shared *x, uint32_t node, double mb)
     if (n->next_item >= mr_sim_steps(x->w) * x->items_per_step || epoch > x->step / x->w->steps_per_epoch + 1)
         return false;
     bool current_step = n->next_item < (x->step + 1) * x->items_per_step;
+    if (x->staged) {
+        mr_shared_claim(x, node);
+        return n->next_item < n->planned;
+    }
     return current_step || n->staged_mb + mb <= x->s->system.classes[0].capacity_mb;
 }
 
@@ -82,9 +149,12 @@ static void find_sources(struct shared *x, uint32_t thread, uint64_t item, struc
         struct mr_plan plan;
         mr_policy_plan(&x->world.nodes[t->node], mr_shared_access(x, t->node, it.access + k), id, &plan);
         evict(x, t->node, plan.evict, plan.n_evict);
-        bool is_staged = x->staged && x->staged[t->node * x->s->samples + id]++;
-        if (is_staged)
-            count(x, d, 1, id); /* of its own memory; nothing moves */
+        bool is_staged = x->staged && !*fetches_of(x, t->node, it.access + k);
+        if (is_staged) { /* of its own memory; nothing moves */
+            count(x, d, 1, id);
+            x->out->class_mb[0] += x->w->size_mb[id];
+            x->out->epochs[MR_MIN(item / x->items_per_epoch, MR_SIM_EPOCHS_TOLD - 1u)].own_mb += x->w->size_mb[id];
+        }
         t->from[k] = is_staged ? MR_FROM_CLASS : (uint8_t)take_source(x, thread, id, plan.source, plan.n_sources, d);
         t->keep[k] = MR_NOT_HELD;
         uint8_t *held = mr_held(x, t->node, id);
@@ -138,8 +208,9 @@ bool mr_shared_stage_next(struct shared *x, uint32_t thread)
     if (t->item < x->s->system.classes[0].threads && x->ops->prefetches)
         t->write_s *= 1 + mr_rng_unit(mr_rng_at(x->s->seed, MR_RNG_ORDER, UINT64_MAX - thread));
     n->staged_mb += mb;
-    assert(t->item < (x->step + 1) * x->items_per_step || n->staged_mb <= x->s->system.classes[0].capacity_mb); /* S1 */
-    assert(t->item / x->items_per_epoch <= x->step / x->w->steps_per_epoch + 1);                                /* S3 */
+    assert(t->item < (x->step + 1) * x->items_per_step || /* S1 */
+           (x->staged ? n->claimed_mb : n->staged_mb) <= x->s->system.classes[0].capacity_mb + 1e-6);
+    assert(t->item / x->items_per_epoch <= x->step / x->w->steps_per_epoch + 1); /* S3 */
     mr_shared_launch(x, thread, &d);
     return true;
 }

@@ -83,6 +83,21 @@ P
 # the trace has the same figures, and each fetch its source
 expect 0 "$MILLRACE" -q report millrace
 grep -qi "tiers" out || fail "report says nothing about tiers: $(cat out)"
+# the run's own policy, predicted: a staging buffer with room for the set keeps what it staged, one without reads it again
+small="dataset.num_files_train=24 dataset.num_samples_per_file=1 dataset.record_length_bytes=20000 train.epochs=3 train.computation_time=0"
+for staging in 64MiB 200KiB; do
+    # shellcheck disable=SC2086
+    "$MILLRACE" -q run w.yaml $small --data kept --generate --policy millrace --tiers ram=40KiB,staging=$staging --no-probe --no-ceiling \
+        --store "throttle(bandwidth=8MB):posix" --out staged >/dev/null 2>err || fail "staging=$staging: $(cat err)"
+    "$MILLRACE" sim --from staged --json >sim.json 2>err && python3 - $staging <<'P' || fail "sim --from, staging=$staging: $(cat err)"
+import json, sys
+d, t = json.load(open("sim.json"))["against"], json.load(open("staged/summary.json"))["millrace"]["tiers"]
+assert t["staging_capacity_bytes"] == {"64MiB": 64 << 20, "200KiB": 200 << 10}[sys.argv[1]], t
+read = [d[k]["source_bytes"] / t["distinct_bytes"] for k in ("predicted", "measured")]
+assert abs(read[0] - read[1]) < 0.35 and (read[1] < 1.3) == (sys.argv[1] == "64MiB"), read
+P
+    rm -rf staged
+done
 ! grep -q "does not confirm" err || fail "trace and summary differ: $(cat err)"
 expect 0 "$MILLRACE" -q export millrace.mrt --format csv -o events.csv
 [ "$(grep -c 'fetch ram' events.csv)" = 180 ] && [ "$(grep -c 'fetch store' events.csv)" = 90 ] || fail "fetches: $(grep -o 'fetch [a-z]*' events.csv | sort | uniq -c)"

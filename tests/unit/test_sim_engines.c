@@ -126,6 +126,33 @@ static void what_is_staged_serves_the_next_access_where_the_scenario_says_so(voi
     free(shared);
 }
 
+/* A source slower than the compute: nothing is staged long before it is used, and what was used stays for the next
+ * epoch, as in the tiers. A buffer of half the set keeps about half of it. */
+static void what_is_staged_stays_for_an_access_that_is_known(void **state)
+{
+    (void)state;
+    struct mr_scenario s = {
+        .nodes = 1, .batch = 4, .epochs = 3, .samples = 40, .size_mean_mb = 1, .seed = 3, .staging_serves = true};
+    struct mr_system *m = &s.system;
+    m->compute_mbps = 250;
+    m->preprocess_mbps = m->network_mbps = m->pfs_link_mbps = 1e6;
+    assert_int_equal(mr_curve_add(&m->pfs_mbps, 1, 100, NULL), 0);
+    add_class(m, 1000, 4, 1e6);
+    struct mr_study *all = study(&s, false, 1, 1);
+    assert_float_equal(row(all, MR_POLICY_STAGING)->pfs_mb, 40, 1e-6);
+    assert_float_equal(row(all, MR_POLICY_STAGING)->consumed_mb, 120, 1e-6);
+    assert_float_equal(row(all, MR_POLICY_STAGING)->time_s, 0.4 + 2 * 0.16, 0.03);
+    m->classes[0].capacity_mb = 20;
+    struct mr_study *half = study(&s, false, 1, 1);
+    assert_in_range((int)row(half, MR_POLICY_STAGING)->pfs_mb, 60, 110);
+    m->classes[0].capacity_mb = 4;
+    struct mr_study *none = study(&s, false, 1, 1);
+    assert_true(row(none, MR_POLICY_STAGING)->pfs_mb > 112);
+    free(all);
+    free(half);
+    free(none);
+}
+
 static void training_may_end_within_an_epoch(void **state)
 {
     (void)state;
@@ -420,6 +447,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(thesis_engine_reproduces_the_published_table),
         cmocka_unit_test(what_is_staged_serves_the_next_access_where_the_scenario_says_so),
+        cmocka_unit_test(what_is_staged_stays_for_an_access_that_is_known),
         cmocka_unit_test(training_may_end_within_an_epoch),
         cmocka_unit_test(thesis_engine_is_sane_on_random_scenarios),
         cmocka_unit_test(shared_engine_orders_the_policies_as_idealised),
