@@ -48,12 +48,18 @@ int mr_explain_trace(const struct mr_trace *t, const struct mr_explain_how *how,
     int rc = mr_explain(t, &how->explain, &x, err);
     if (rc)
         return rc;
+    const struct mr_explain_facts of_part = x->facts;
     if (how->summary)
         mr_explain_run_summary(x, how->summary);
     else
         mr_explain_run_folder(x, how->folder);
-    if (is_part(&how->explain))
+    if (is_part(&how->explain)) {
+        x->facts.au = of_part.au;
+        x->facts.au_low = of_part.au_low;
+        x->facts.au_high = of_part.au_high;
+        x->facts.au_cold = of_part.au_cold;
         forget_totals(x);
+    }
     rc = how->measure ? how->measure(x, how->explain.stop, err) : 0;
     rc = rc ? rc : mr_advise(x, err);
     if (rc)

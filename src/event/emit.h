@@ -112,6 +112,10 @@ struct mr_events *mr_events_of_tracer(enum mr_event_level level);
  * NULL when memory is short. */
 struct mr_events *mr_events_without_steps(const struct mr_events *e);
 void mr_events_release(struct mr_events *e); /* of the functions above; accepts NULL */
+/* Around what a program of ours measures about its machine: the tracer in this process records nothing meanwhile, so
+ * that a trace has the bytes of the work alone. Returns what `resume` takes. */
+bool mr_tracer_pause(void);
+void mr_tracer_resume(bool paused);
 
 /* ---- for who starts the run ---- */
 

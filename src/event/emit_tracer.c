@@ -44,6 +44,20 @@ static struct moment look(void)
     return m;
 }
 
+bool mr_tracer_pause(void)
+{
+    bool active = millrace_trace_active();
+    if (active)
+        millrace_trace_stop();
+    return active;
+}
+
+void mr_tracer_resume(bool paused)
+{
+    if (paused)
+        millrace_trace_start();
+}
+
 struct mr_emit_tracer *mr_emit_tracer_create(void)
 {
     static atomic_uint_fast64_t made;

@@ -219,6 +219,15 @@ static double number_of(const json_t *v)
     return json_is_number(v) ? json_number_value(v) : NAN;
 }
 
+/* Which steps of a run count in its AU is in its settings, not in its trace: the run's own figures are shown. */
+static void take_figures(struct mr_explain_facts *f, const json_t *run)
+{
+    take(&f->au, number_of(json_object_get(run, "au")));
+    take(&f->au_low, number_of(json_object_get(run, "au_ci95_low")));
+    take(&f->au_high, number_of(json_object_get(run, "au_ci95_high")));
+    take(&f->au_cold, number_of(json_object_get(run, "au_cold")));
+}
+
 void mr_explain_run_summary(struct mr_explanation *x, const json_t *summary)
 {
     struct mr_explain_facts *f = &x->facts;
@@ -229,6 +238,7 @@ void mr_explain_run_summary(struct mr_explanation *x, const json_t *summary)
     f->workload = again ? again : f->workload;
     const char *why = json_string_value(json_object_get(json_object_get(summary, "millrace"), "incomplete_reason"));
     f->ended_early = why && *why ? mr_arena_strdup(&x->arena, why) : NULL;
+    take_figures(f, json_object_get(summary, "millrace"));
     const json_t *tiers = json_object_get(json_object_get(summary, "millrace"), "tiers");
     double bound = number_of(json_object_get(tiers, "bound_s")),
            ratio = number_of(json_object_get(tiers, "bound_ratio"));

@@ -52,6 +52,7 @@ struct mr_job_trust {
 struct mr_job_probe {
     unsigned streams[2]; /* of this host: as many as the run had, and as it would need */
     double bytes_per_s[2];
+    uint64_t bytes; /* read for it; in none of the run's figures */
 };
 
 /* Whether the accelerators were kept as busy as the workload wants. NONE: a trust check failed. */

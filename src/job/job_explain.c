@@ -85,16 +85,26 @@ static const char *why_data(const struct mr_job *j, char *text, size_t cap)
     return text;
 }
 
+/* Barriers behind waits for data, or behind saves, belong to these: `of` is what the rules say the run is bound by. */
+static double with_barrier(const struct mr_job *j, double part, enum mr_verdict_class of)
+{
+    return part + (mr_job_is_explained(j) && j->result.explained->verdict.verdict == of
+                       ? j->result.metrics->split.barrier
+                       : 0);
+}
+
 const char *mr_job_limiter(const struct mr_job *j, char *text, size_t cap)
 {
     const struct mr_split *s = &j->result.metrics->split;
+    double data = with_barrier(j, s->data, MR_VERDICT_INPUT);
+    double saves = with_barrier(j, s->checkpoint, MR_VERDICT_CHECKPOINT);
     if (j->result.metrics->steps == 0)
         snprintf(text, cap, "nothing was trained");
     else if (j->result.metrics->au >= j->w->metric.au && s->data < 0.05 && s->checkpoint < 0.05)
         snprintf(text, cap, j->result.trust.doubts.n ? "compute" : "compute: storage is not the limit");
-    else if (s->data >= fmax(s->checkpoint, fmax(s->barrier, s->other)))
+    else if (data >= fmax(saves, fmax(s->barrier, s->other)))
         return why_data(j, text, cap);
-    else if (s->checkpoint >= fmax(s->barrier, s->other))
+    else if (saves >= fmax(s->barrier, s->other))
         snprintf(text, cap, "checkpoints: training stands still for %.0f %% of the time", 100 * s->checkpoint);
     else if (s->barrier >= s->other)
         snprintf(text, cap, "waiting for the slowest rank (imbalance %.0f %%)", 100 * j->result.metrics->imbalance);

@@ -137,6 +137,7 @@ static void read_probe(const json_t *p, struct mr_job_probe *out)
         out->streams[i] = (unsigned)json_integer_value(json_array_get(json_object_get(p, "streams"), i));
         out->bytes_per_s[i] = or_zero(number(json_array_get(json_object_get(p, "bytes_per_s"), i)));
     }
+    out->bytes = (uint64_t)json_integer_value(json_object_get(p, "read_bytes"));
 }
 
 /* What mr_job_host_json gathers: DLIO's keys lie at the top of the summary. */

@@ -155,6 +155,7 @@ static void ask(struct mr_job *j, struct probe *p, unsigned streams[2], bool col
         }
         j->result.probe.streams[i] = streams[i];
         j->result.probe.bytes_per_s[i] = measure(p, streams[i], cold);
+        j->result.probe.bytes += atomic_load(&p->bytes);
     }
 }
 

@@ -350,8 +350,10 @@ static int conclude(struct mr_job *j, struct mr_error *err)
         *err = r->why; /* a mistake in the command line that only the ranks could find: there is no result */
         return r->code;
     }
+    bool paused = mr_tracer_pause(); /* reads of the probe are none of the run's */
     mr_job_measure_trust(j);
     mr_job_probe_storage(j);
+    mr_tracer_resume(paused);
     mr_job_explain(j);
     rc = keep_results(j, &files);
     r->is_whole = true;

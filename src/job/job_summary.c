@@ -427,8 +427,9 @@ static json_t *probe_json(const struct mr_job *j)
     const struct mr_job_probe *p = &j->result.probe;
     if (!p->streams[0])
         return json_null();
-    return json_pack("{s:[i, i], s:[f, f], s:o}", "streams", (int)p->streams[0], (int)p->streams[1], "bytes_per_s",
-                     p->bytes_per_s[0], p->bytes_per_s[1], "storage_limit_bytes_per_s", real(mr_job_storage_limit(j)));
+    return json_pack("{s:[i, i], s:[f, f], s:o, s:I}", "streams", (int)p->streams[0], (int)p->streams[1], "bytes_per_s",
+                     p->bytes_per_s[0], p->bytes_per_s[1], "storage_limit_bytes_per_s", real(mr_job_storage_limit(j)),
+                     "read_bytes", (json_int_t)p->bytes);
 }
 
 static json_t *advice_json(const struct mr_job *j)

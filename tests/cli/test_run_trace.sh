@@ -19,7 +19,9 @@ equal() { # folder: the trace confirms every figure
     [ ! -s err ] || fail "$1: $(cat err)"
     "$MILLRACE" report --json "$1" >r.json 2>err && python3 - "$1" <<'P' || fail "report --json $1: $(cat err)"
 import json, sys
-live, again = json.load(open(sys.argv[1] + "/summary.json")), json.load(open("r.json"))["run"]
+live, report = json.load(open(sys.argv[1] + "/summary.json")), json.load(open("r.json"))
+again = report["run"]
+assert report["facts"]["au"] == live["millrace"]["au"], (report["facts"]["au"], live["millrace"]["au"])
 assert live["metric"] == again["metric"], "metric"
 for k, v in live["millrace"].items(): assert again["millrace"][k] == v, (k, v, again["millrace"][k])
 assert live["millrace"]["steps"] > 0 or live["millrace"]["checkpoint"]["saves"] > 0
@@ -34,7 +36,7 @@ while read -r words; do
     equal "o$n"
 done <<'L'
 --no-ceiling
---ranks 3 --no-ceiling
+--ranks 3 --no-ceiling output.metric.exclude_start_steps=4 output.metric.exclude_end_steps=2
 --ranks 2 --no-ceiling --burst-buffer bb
 --ranks 2 --no-ceiling --io queue --verify --copy-to-device
 --ranks 3 --no-ceiling pattern.unit=record workflow.evaluation=false reader.file_access=collective
@@ -115,6 +117,17 @@ s = json.load(open("changed/summary.json")); s["millrace"]["samples_per_s"] *= 1
 P
 "$MILLRACE" report changed >out 2>err || fail "report of a changed summary: $(cat err)"
 grep -q "the trace does not confirm the summary: millrace.samples_per_s" err || fail "a changed summary goes unnoticed: $(cat err)"
+# what the run measures about its storage afterwards is in no trace of it: 24 files twice
+"$MILLRACE" -q gen p --workload w.yaml dataset.num_files_train=24 dataset.num_samples_per_file=1 dataset.record_length_bytes=40000 dataset.num_files_eval=0 >/dev/null
+"$MILLRACE" -q trace -o p.mrt -- "$MILLRACE" -q run w.yaml --data p --no-ceiling --out p.out --store "throttle(bandwidth=4MB):posix" workflow.evaluation=false \
+    workflow.checkpoint=false dataset.num_files_train=24 dataset.num_samples_per_file=1 dataset.record_length_bytes=40000 dataset.num_files_eval=0 train.epochs=2 >out 2>err ||
+    fail "run under trace: $(cat err)"
+"$MILLRACE" report --json p.mrt >p.json 2>err && python3 - <<'P' || fail "bytes of the probe: $(cat err)"
+import json
+s, f = json.load(open("p.out/summary.json")), json.load(open("p.json"))["facts"]
+assert s["storage_probe"]["read_bytes"] > 0
+assert 0 <= f["data_read_bytes"] - s["millrace"]["read_bytes"] < 40000, (f["data_read_bytes"], s["millrace"]["read_bytes"], s["storage_probe"])
+P
 # a trace that cannot be written: asked for, an error before anything runs; else a warning
 expect 5 "$MILLRACE" run w.yaml --no-ceiling --out x --trace /no/such/folder/t.mrt
 grep -q "/no/such/folder/t.mrt" err || fail "$(cat err)"
