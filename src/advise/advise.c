@@ -176,13 +176,58 @@ static double waited_for_ranks_s(const struct mr_explanation *x)
     return fmax(host, accelerator / fmax(1, (double)x->ranks)) / 1e9;
 }
 
-/* What ranks waited for others that were saving, mean of all: as much blocked by checkpoints as those are. */
+/* What ranks waited for others because these were saving, or waiting for data; mean of all ranks. It is as much lost to
+ * that as what those ranks lost themselves. */
+static double held_by_s(const struct mr_explanation *x, const struct mr_explain_culprit *c, unsigned class)
+{
+    double ranks = (double)x->ranks;
+    return (double)MR_MIN(c->cause[class], c->lost_ns) / 1e9 * (ranks - 1) / ranks;
+}
+
 static double waited_for_saves_s(const struct mr_explanation *x)
 {
-    double ns = 0, ranks = (double)x->ranks;
+    double s = 0;
     for (size_t i = 0; i < x->culprits; i++)
-        ns += (double)MR_MIN(x->culprit[i].cause[MR_TIME_CHECKPOINT], x->culprit[i].lost_ns) * (ranks - 1) / ranks;
-    return ns / 1e9;
+        s += held_by_s(x, &x->culprit[i], MR_TIME_CHECKPOINT);
+    return s;
+}
+
+/* Of a rank's waits for data: in evaluation. Steps lie by rank. */
+static double evaluation_part(const struct mr_explanation *x, uint32_t rank)
+{
+    double evaluation = 0, all = 0;
+    size_t from = 0, to = x->steps;
+    while (from < to) { /* the first step of this rank */
+        size_t middle = from + (to - from) / 2;
+        if (x->step[middle].rank < rank)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    for (; from < x->steps && x->step[from].rank == rank; from++) {
+        double stall = (double)x->step[from].ns[MR_TIME_STALL];
+        all += stall;
+        evaluation += x->step[from].phase == MR_EXPLAIN_EVAL ? stall : 0;
+    }
+    return all > 0 ? evaluation / all : 0;
+}
+
+/* Barriers behind waits for data, into the pools of these waits. */
+static void prepare_held(struct mr_advice *a, const struct mr_explanation *x)
+{
+    for (size_t i = 0; i < x->culprits; i++) {
+        const struct mr_explain_culprit *c = &x->culprit[i];
+        double all = 0, held = held_by_s(x, c, MR_TIME_STALL), part = evaluation_part(x, c->rank);
+        for (unsigned k = 0; k < MR_STALL_CAUSE_COUNT; k++)
+            all += (double)c->stall[k];
+        if (!(held > 0) || !(all > 0))
+            continue;
+        for (unsigned k = 0; k < MR_STALL_CAUSE_COUNT; k++)
+            a->pool_s[k] += (1 - part) * held * (double)c->stall[k] / all;
+        a->pool_s[MR_STALL_CAUSE_COUNT + 7] += part * held;
+        a->held_s += held;
+        a->held_training_s += (1 - part) * held;
+    }
 }
 
 /* Waits for data by cause, those of evaluation apart. */
@@ -213,11 +258,14 @@ static void prepare_waits(struct mr_advice *a, const struct mr_explanation *x)
     /* The first batch of a run is always waited for: workers start, nothing is ready. It counts, but a short run is not
      * input-bound because of it. */
     double first_s = (double)x->first_ns / 1e9, rest = a->run_s - first_s;
+    prepare_held(a, x);
     a->steady_share = rest > 0 ? fmax(a->stall_s - first_s + first, 0) / rest : a->stall_share;
     a->waited_steady_share = rest > 0 ? fmax(a->waited_s - first_s, 0) / rest : a->waited_share;
+    a->steady_share += rest > 0 ? a->held_training_s / rest : 0;
+    a->waited_steady_share += rest > 0 ? a->held_s / rest : 0;
     bool known = x->facts.has_steps;
-    a->starved = known && a->steady_share >= MR_STARVED && a->stall_s >= SECONDS_LEAST;
-    a->waits = known && a->waited_steady_share >= MR_STARVED && a->waited_s >= SECONDS_LEAST;
+    a->starved = known && a->steady_share >= MR_STARVED && a->stall_s + a->held_training_s >= SECONDS_LEAST;
+    a->waits = known && a->waited_steady_share >= MR_STARVED && a->waited_s + a->held_s >= SECONDS_LEAST;
 }
 
 void mr_advice_prepare(struct mr_advice *a, struct mr_explanation *x)
@@ -228,9 +276,10 @@ void mr_advice_prepare(struct mr_advice *a, struct mr_explanation *x)
     a->pool_s[MR_STALL_COPY] += (double)x->ns[MR_TIME_COPY] / 1e9;
     a->checkpoint_s = (double)x->ns[MR_TIME_CHECKPOINT] / 1e9 + waited_for_saves_s(x);
     a->barrier_s = waited_for_ranks_s(x);
+    a->imbalance_s = fmax(0, a->barrier_s - waited_for_saves_s(x) - a->held_s);
     a->startup_s = (double)x->ns[MR_TIME_STARTUP] / 1e9;
     a->pool_s[MR_STALL_CAUSE_COUNT] = a->checkpoint_s;
-    a->pool_s[MR_STALL_CAUSE_COUNT + 1] = fmax(0, a->barrier_s - waited_for_saves_s(x));
+    a->pool_s[MR_STALL_CAUSE_COUNT + 1] = a->imbalance_s;
     a->pool_s[MR_STALL_CAUSE_COUNT + 2] = a->startup_s;
     a->pool_s[MR_STALL_CAUSE_COUNT + 3] = (double)x->ns[MR_TIME_COMPUTE] / 1e9;
     a->pool_s[MR_STALL_CAUSE_COUNT + 8] = (double)x->ns[MR_TIME_LOGGING] / 1e9;

@@ -70,14 +70,18 @@ struct mr_advice {
     double pool_s[MR_POOLS];
     double waited_s, waited_share, waited_steady_share; /* for data: all; without the first step of the run */
     double evaluation_s;                                /* of it: in steps of evaluation, whose loader is another one */
+    /* At barriers, for ranks that waited for data: belongs to their waits, and is in their pools; mean of ranks, as all
+     * these figures are. Of it: for waits of training. */
+    double held_s, held_training_s;
     /* The rest, in training: all; reading; decode...; not started. Rules about the pipeline speak of these. */
     double cause_s[MR_STALL_CAUSE_COUNT], steady_share, stall_s, stall_share, read_s, cpu_s, late_s;
     double checkpoint_s, barrier_s, startup_s;
-    double steps; /* of training, of one rank */
-    double busy;  /* share of the workers' time with something to do; NAN */
-    bool starved; /* training waits for data 5 % of the time or more */
-    bool waits;   /* training and evaluation together do */
-    bool own;     /* our loader: all readers of a rank work on one batch */
+    double imbalance_s; /* of barrier_s: for neither data nor saves of other ranks */
+    double steps;       /* of training, of one rank */
+    double busy;        /* share of the workers' time with something to do; NAN */
+    bool starved;       /* training waits for data 5 % of the time or more */
+    bool waits;         /* training and evaluation together do */
+    bool own;           /* our loader: all readers of a rank work on one batch */
     struct mr_scaling scaling;
     struct mr_prediction *training, *evaluation; /* the batches for replays; made when a rule needs them */
     double replayed, now_s, then_s;              /* the last prediction: batches, waits as they were and changed */
@@ -231,6 +235,9 @@ struct mr_replay_save;
 int mr_checkpoint_saves(const struct mr_advice *a, struct mr_replay_save **out, size_t *n);
 
 /* ---- ranks that others wait for (rule_run.c) ---- */
+/* The rank that is last again and again, for a reason of its own; NULL: there is none. Where the storage is the limit,
+ * some rank is always last for want of bytes: that is no straggler. */
+const struct mr_explain_culprit *mr_straggler(const struct mr_advice *a);
 int mr_culprit_rank(const struct mr_advice *a, const struct mr_explain_culprit *c);
 unsigned mr_culprit_class(const struct mr_explain_culprit *c); /* enum mr_time_class: what it did longer than others */
 const char *mr_culprit_does(struct mr_advice *a, const struct mr_explain_culprit *c); /* in words */

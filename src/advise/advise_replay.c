@@ -341,9 +341,11 @@ static double predict(struct mr_advice *a, bool evaluates, const struct mr_pipel
     a->replayed = 0;
     for (unsigned i = 0; i < r->ranks; i++)
         a->replayed += (double)r->rank[i].n;
-    a->now_s = base;
-    a->then_s = base - saved(base, was, is, scale);
-    return base - a->then_s;
+    double behind = evaluates ? a->held_s - a->held_training_s : a->held_training_s;
+    double held = base > 0 ? behind / base : 0; /* barriers behind waits go with the waits */
+    a->now_s = (1 + held) * base;
+    a->then_s = a->now_s - (1 + held) * saved(base, was, is, scale);
+    return a->now_s - a->then_s;
 }
 
 /* A draw: blocks of the first rank's batches, in the order of the draw. */

@@ -19,6 +19,7 @@
 #define STEPS_LEAST 3      /* of a traced program: the first always waits, and one more is chance */
 #define COUNTED_SHARE 0.02 /* of the run in I/O calls: a bad pattern in less has no cost */
 #define LOST_SHARE 0.05    /* of the events: with more missing, sums are wrong */
+#define HELD_SHARE 0.01    /* of the run at barriers behind waits for data: less is not worth words */
 
 /* Of a cause: beyond the first step of the run, in which workers start and everybody waits. */
 static double steady_s(const struct mr_explanation *x, unsigned cause)
@@ -89,14 +90,20 @@ static double lost_to_others(const struct mr_advice *a)
  * thing then. NULL: none. */
 static const struct mr_explain_culprit *held_up_by(const struct mr_advice *a, unsigned class)
 {
-    const struct mr_explain_culprit *c = a->x->culprits ? &a->x->culprit[0] : NULL;
+    const struct mr_explain_culprit *c = mr_straggler(a);
     return c && lost_to_others(a) >= BARRIER_SHARE && mr_culprit_class(c) == class ? c : NULL;
+}
+
+/* Waits for data of all, with those for ranks that waited for data. */
+static double waited_s(const struct mr_advice *a)
+{
+    return a->waited_s + a->held_s;
 }
 
 static uint8_t class_of(const struct mr_advice *a, double stall_share)
 {
     const struct mr_explanation *x = a->x;
-    double run = a->run_s, checkpoint = a->checkpoint_s / run, barrier = a->barrier_s / run;
+    double run = a->run_s, checkpoint = a->checkpoint_s / run, barrier = a->imbalance_s / run;
     double whole = (double)x->duration_ns / 1e9, logging = mr_pool_s(a, MR_POOL_LOGGING) / run;
     if (!a->waits)
         stall_share = 0;
@@ -104,8 +111,6 @@ static uint8_t class_of(const struct mr_advice *a, double stall_share)
         return MR_VERDICT_INPUT;
     if (checkpoint >= CHECKPOINT_SHARE && checkpoint >= barrier)
         return MR_VERDICT_CHECKPOINT;
-    if (held_up_by(a, MR_TIME_STALL))
-        return MR_VERDICT_INPUT;
     if (held_up_by(a, MR_TIME_CHECKPOINT))
         return MR_VERDICT_CHECKPOINT;
     if (barrier >= BARRIER_SHARE && lost_to_others(a) >= BARRIER_SHARE)
@@ -127,15 +132,22 @@ static const char *held_up_line(struct mr_advice *a, const struct mr_explain_cul
                   mr_say_s(a, (double)c->lost_ns / 1e9));
 }
 
+static const char *input_line(struct mr_advice *a, double share, const char *of)
+{
+    if (held_up_by(a, MR_TIME_STALL))
+        return mr_say(a, "Input-bound. %s", held_up_line(a, held_up_by(a, MR_TIME_STALL), "waited for data"));
+    const char *line = mr_say(a, "Input-bound. Training waited for data %s of the time %s", mr_say_share(a, share), of);
+    return a->held_s < HELD_SHARE * a->run_s
+               ? mr_say(a, "%s.", line)
+               : mr_say(a, "%s, and %s for ranks that waited for data.", line, mr_say_share(a, a->held_s / a->run_s));
+}
+
 static const char *headline(struct mr_advice *a, double share, double seconds)
 {
     const char *of = mr_say(a, "(%s of %s%s)", mr_say_s(a, seconds), mr_say_s(a, a->run_s),
                             a->x->ranks > 1 ? ", mean of ranks" : "");
     switch (a->x->verdict.verdict) {
-    case MR_VERDICT_INPUT:
-        if (held_up_by(a, MR_TIME_STALL))
-            return mr_say(a, "Input-bound. %s", held_up_line(a, held_up_by(a, MR_TIME_STALL), "waited for data"));
-        return mr_say(a, "Input-bound. Training waited for data %s of the time %s.", mr_say_share(a, share), of);
+    case MR_VERDICT_INPUT: return input_line(a, share, of);
     case MR_VERDICT_CHECKPOINT:
         if (held_up_by(a, MR_TIME_CHECKPOINT))
             return mr_say(a, "Checkpoint-bound. %s",
@@ -144,7 +156,7 @@ static const char *headline(struct mr_advice *a, double share, double seconds)
                       mr_say_share(a, a->checkpoint_s / a->run_s), mr_say_s(a, a->checkpoint_s), mr_say_s(a, a->run_s));
     case MR_VERDICT_IMBALANCE:
         return mr_say(a, "Imbalance-bound. Ranks waited for other ranks %s of the time (%s of %s).",
-                      mr_say_share(a, a->barrier_s / a->run_s), mr_say_s(a, a->barrier_s), mr_say_s(a, a->run_s));
+                      mr_say_share(a, a->imbalance_s / a->run_s), mr_say_s(a, a->imbalance_s), mr_say_s(a, a->run_s));
     case MR_VERDICT_LOGGING:
         return mr_say(a, "Logging-bound. Training wrote and read its own logs and settings %s of the time (%s of %s).",
                       mr_say_share(a, mr_pool_s(a, MR_POOL_LOGGING) / a->run_s),
@@ -163,7 +175,7 @@ static const char *why_network(struct mr_advice *a, double network)
 {
     const struct mr_explain_facts *f = a->f;
     const char *took = mr_say(a, "Waiting for the network%s%s took longest: %s of the %s waited", f->peer ? ", " : "",
-                              f->peer ? f->peer : "", mr_say_s(a, network), mr_say_s(a, a->waited_s));
+                              f->peer ? f->peer : "", mr_say_s(a, network), mr_say_s(a, waited_s(a)));
     if (!mr_known(f->net_answer_s) || !(f->net_requests > 0))
         return mr_say(a, "%s.", took);
     if (f->net_answer_s > f->net_transfer_s)
@@ -193,13 +205,13 @@ static const char *why_reads(struct mr_advice *a)
                       mr_say_rate(a, f->demand_bytes_per_s));
     if (meta > 0.5 * a->read_s)
         return mr_say(a, "Opening and looking up files took longest: %s of the %s waited.", mr_say_s(a, meta),
-                      mr_say_s(a, a->waited_s));
+                      mr_say_s(a, waited_s(a)));
     return mr_say(a, "Reads took too long%s%s: %s of the %s waited.",
                   mr_known(f->workers) && f->workers >= 1
                       ? mr_say(a, " for %.0f %s", f->workers, f->workers > 1.5 ? "readers" : "reader")
                       : "",
                   busy ? mr_say(a, " (storage %s busy)", mr_say_share(a, f->storage_busy)) : "", mr_say_s(a, a->read_s),
-                  mr_say_s(a, a->waited_s));
+                  mr_say_s(a, waited_s(a)));
 }
 
 static const char *why_late(struct mr_advice *a)
@@ -224,9 +236,9 @@ static const char *why_input(struct mr_advice *a)
         reads += MR_POOL_READ & (1u << c) ? steady_s(a->x, c) : 0;
         cpu += MR_POOL_CPU & (1u << c) ? steady_s(a->x, c) : 0;
     }
-    if (a->evaluation_s > 0.5 * a->waited_s)
+    if (a->evaluation_s > 0.5 * waited_s(a))
         return mr_say(a, "%s of the %s waited are evaluation's: its loader needs workers, or more of them.",
-                      mr_say_s(a, a->evaluation_s), mr_say_s(a, a->waited_s));
+                      mr_say_s(a, a->evaluation_s), mr_say_s(a, waited_s(a)));
     double worker = steady_s(a->x, MR_STALL_WORKER), copy = steady_s(a->x, MR_STALL_COPY);
     double late = steady_s(a->x, MR_STALL_NOT_STARTED), most = fmax(fmax(reads, cpu), fmax(fmax(late, worker), copy));
     double queued = steady_s(a->x, MR_STALL_CPU);
@@ -239,10 +251,10 @@ static const char *why_input(struct mr_advice *a)
         return why_late(a);
     if (most == copy)
         return mr_say(a, "Copies to the accelerator took longest: %s of the %s waited.",
-                      mr_say_s(a, table_s(a, MR_STALL_COPY)), mr_say_s(a, a->waited_s));
+                      mr_say_s(a, table_s(a, MR_STALL_COPY)), mr_say_s(a, waited_s(a)));
     if (most == queued)
         return mr_say(a, "Readers were ready to run and had no free CPU: %s of the %s waited.",
-                      mr_say_s(a, table_s(a, MR_STALL_CPU)), mr_say_s(a, a->waited_s));
+                      mr_say_s(a, table_s(a, MR_STALL_CPU)), mr_say_s(a, waited_s(a)));
     if (most == worker)
         return mr_say(a, "Workers were held up by something else than reading or decoding (sleeping, a lock): %s.",
                       mr_say_s(a, table_s(a, MR_STALL_WORKER)));
@@ -250,9 +262,9 @@ static const char *why_input(struct mr_advice *a)
     if (queue > 0.5 * cpu)
         return mr_say(
             a, "Collating batches and passing them on took longest: %s of the %s waited; more storage will not help.",
-            mr_say_s(a, table_s(a, MR_STALL_QUEUE)), mr_say_s(a, a->waited_s));
+            mr_say_s(a, table_s(a, MR_STALL_QUEUE)), mr_say_s(a, waited_s(a)));
     return mr_say(a, "Decoding and transforming took longest: %s of the %s waited; more storage will not help.",
-                  mr_say_s(a, a->cpu_s), mr_say_s(a, a->waited_s));
+                  mr_say_s(a, a->cpu_s), mr_say_s(a, waited_s(a)));
 }
 
 static const char *why_ranks(struct mr_advice *a)
@@ -268,7 +280,8 @@ static const char *why_waits(struct mr_advice *a)
 {
     const char *text = why_input(a);
     double first = (double)a->x->first_ns / 1e9;
-    if (lost_to_others(a) >= BARRIER_SHARE && !held_up_by(a, MR_TIME_STALL))
+    if (a->imbalance_s >= BARRIER_SHARE * a->run_s && lost_to_others(a) >= BARRIER_SHARE && mr_straggler(a) &&
+        !held_up_by(a, MR_TIME_STALL))
         text = mr_say(a, "%s %s", why_ranks(a), text);
     return first > 0.3 * a->waited_s && a->evaluation_s < 0.5 * a->waited_s
                ? mr_say(a, "%s Of the waits, %s are for the first batch.", text, mr_say_s(a, first))
@@ -376,7 +389,8 @@ int mr_advise_verdict(struct mr_advice *a)
     /* Where the accelerator was watched, only its own idle time counts: queued work hides waits of the host. */
     double share = mr_known(idle) ? fmin(idle, a->waited_share) : a->waited_share;
     v->missing = missing(a);
-    v->verdict = v->missing ? MR_VERDICT_INCOMPLETE : class_of(a, fmin(share, a->waited_steady_share));
+    v->verdict =
+        v->missing ? MR_VERDICT_INCOMPLETE : class_of(a, fmin(share + a->held_s / a->run_s, a->waited_steady_share));
     if (v->verdict == MR_VERDICT_HEALTHY && a->f->ended_early) { /* what was seen of it was; the rest nobody knows */
         v->verdict = MR_VERDICT_INCOMPLETE;
         v->missing = mr_say(a, "the rest of the run: %s", a->f->ended_early);

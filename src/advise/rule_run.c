@@ -285,27 +285,59 @@ const char *mr_culprit_does(struct mr_advice *a, const struct mr_explain_culprit
                   told ? ")" : "");
 }
 
+/* Of its waits for data: for reads. */
+static bool waits_for_reads(const struct mr_explain_culprit *c)
+{
+    uint64_t reads = 0, all = 0;
+    for (unsigned k = 0; k < MR_STALL_CAUSE_COUNT; k++) {
+        all += c->stall[k];
+        reads += MR_POOL_READ & (1u << k) ? c->stall[k] : 0;
+    }
+    return 2 * reads >= all;
+}
+
+/* Steps in which somebody came last, and what that cost. */
+static double meetings(const struct mr_advice *a, double *lost)
+{
+    double all = *lost = 0;
+    for (size_t i = 0; i < a->x->culprits; i++) {
+        all += (double)a->x->culprit[i].steps;
+        *lost += (double)a->x->culprit[i].lost_ns;
+    }
+    return all;
+}
+
+static bool wants_bytes(const struct mr_advice *a, const struct mr_explain_culprit *c)
+{
+    return mr_culprit_class(c) == MR_TIME_STALL && waits_for_reads(c) && mr_storage_is_limit(a);
+}
+
+const struct mr_explain_culprit *mr_straggler(const struct mr_advice *a)
+{
+    const struct mr_explain_culprit *c = a->x->culprits ? &a->x->culprit[0] : NULL;
+    double lost, all = meetings(a, &lost), ranks = (double)a->x->ranks;
+    if (!c || ranks < 2 || wants_bytes(a, c))
+        return NULL;
+    /* Of two, one comes last half the time by chance; where it costs anything, only a straggler does. */
+    bool often = (double)c->steps > fmax(0.5, fmin(2 / ranks, 0.8)) * all;
+    return often || ((double)c->steps > 0.5 * all && (double)c->lost_ns >= 0.9 * lost) ? c : NULL;
+}
+
 bool mr_rule_tl2(struct mr_advice *a, struct mr_draft *d)
 {
     const struct mr_explain_culprit *c = a->x->culprits ? &a->x->culprit[0] : NULL;
-    double all = 0, lost = 0, ranks = (double)a->x->ranks;
-    for (size_t i = 0; i < a->x->culprits; i++) {
-        all += (double)a->x->culprit[i].steps;
-        lost += (double)a->x->culprit[i].lost_ns;
-    }
-    if (!c || ranks < 2)
+    double lost, all = meetings(a, &lost);
+    if (!c || a->x->ranks < 2)
         return mr_silent(a, "no rank waited for another");
-    /* Of two, one comes last half the time by chance; where it costs anything, only a straggler does. */
-    bool often = (double)c->steps > fmax(0.5, fmin(2 / ranks, 0.8)) * all;
-    if (!often && ((double)c->steps <= 0.5 * all || (double)c->lost_ns < 0.9 * lost))
-        return mr_silent(a, "the slowest rank changes: rank %d was it in %s of %s steps", mr_culprit_rank(a, c),
-                         mr_say_count(a, (double)c->steps), mr_say_count(a, all));
-    unsigned why = mr_culprit_class(c);
-    if (why == MR_TIME_STALL && mr_storage_is_limit(a))
+    if (wants_bytes(a, c))
         return mr_silent(a,
                          "rank %d waits for reads while the storage is the limit: whoever is last, it is for want of "
                          "bytes (TH4)",
                          mr_culprit_rank(a, c));
+    if (!mr_straggler(a))
+        return mr_silent(a, "the slowest rank changes: rank %d was it in %s of %s steps", mr_culprit_rank(a, c),
+                         mr_say_count(a, (double)c->steps), mr_say_count(a, all));
+    unsigned why = mr_culprit_class(c);
     d->f.saves_s = (double)c->lost_ns / 1e9;
     d->f.saves_low_s = 0.75 * d->f.saves_s;
     d->f.saves_high_s = fmin(fmax(a->barrier_s, d->f.saves_s), 1.2 * d->f.saves_s);

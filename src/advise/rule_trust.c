@@ -39,6 +39,8 @@ bool mr_rule_cch1(struct mr_advice *a, struct mr_draft *d)
         return mr_silent(a, "not a benchmark run: a warm cache is welcome");
     if (!mr_known(f->cold_fraction))
         return mr_silent(a, "how much came from the device is not known");
+    if (f->workload && strstr(f->workload, "throttle("))
+        return mr_silent(a, "an emulated device is as slow with its data in memory");
     if (f->cold_fraction >= 0.5 || !(f->read_bytes >= 1e6))
         return mr_silent(a, "%s of the bytes came from the device", mr_say_share(a, f->cold_fraction));
     d->f.confidence = 0.9;

@@ -67,6 +67,16 @@ static void print_explained(struct mr_strbuf *o, const struct mr_job *j, bool fi
     mr_strbuf_done(&text);
 }
 
+/* The rules decide where they can: a rank that is last for want of a shared storage's bytes is no straggler. */
+static bool is_straggler_told(const struct mr_job *j)
+{
+    const struct mr_explanation *x = j->result.explained;
+    bool told = !mr_job_is_explained(j);
+    for (size_t i = 0; !told && i < x->findings; i++)
+        told = strcmp(x->finding[i].id, "TL2") == 0;
+    return told && j->result.metrics->straggler >= 0;
+}
+
 static void print_rates(struct mr_strbuf *o, const struct mr_job *j)
 {
     const struct mr_metrics *m = j->result.metrics;
@@ -112,8 +122,11 @@ static void print_rates(struct mr_strbuf *o, const struct mr_job *j)
         mr_strbuf_printf(o, "  preload       %s before the first step, to read the whole set\n",
                          mr_human_ns(preload_s * 1e9, a));
     if (j->result.world > 1)
-        mr_strbuf_printf(o, "  imbalance     %.1f %% per step, %.2f s in all%s\n", 100 * m->imbalance,
-                         m->imbalance_cost_s, m->straggler >= 0 ? "; one rank is a straggler" : "");
+        mr_strbuf_printf(o, "  imbalance     %.1f %% per step, %.2f s in all", 100 * m->imbalance, m->imbalance_cost_s);
+    if (j->result.world > 1 && is_straggler_told(j))
+        mr_strbuf_printf(o, "; rank %lld is a straggler", (long long)m->straggler);
+    if (j->result.world > 1)
+        mr_strbuf_putc(o, '\n');
 }
 
 /* "ram 75.0 % (2,250 samples, 182 MB), source 25.0 % (750 samples, 61 MB, 3.2 ms each)" */

@@ -214,16 +214,52 @@ static void want_of_bytes_is_no_straggler(void **state)
     (void)state;
     struct mr_explanation *x = at_its_limit();
     struct mr_explain_culprit c = {.rank = 0, .steps = 95, .waited_ns = XT_NS(5), .lost_ns = XT_NS(5)};
-    c.cause[MR_TIME_STALL] = XT_NS(5);
+    c.cause[MR_TIME_STALL] = c.stall[MR_STALL_STORAGE] = XT_NS(5);
     x->ranks = 2;
     x->rank = xt_alloc(x, 2 * sizeof(*x->rank));
     memset(x->rank, 0, 2 * sizeof(*x->rank));
+    x->rank[0].steps = x->rank[1].steps = 100;
     x->culprit = &c;
     x->culprits = 1;
     advise(x);
     assert_non_null(xt_finding(x, "TH4"));
     assert_null(xt_finding(x, "TL2"));
+    assert_int_equal(x->verdict.verdict, MR_VERDICT_INPUT);
+    assert_null(strstr(x->verdict.line[0], "Rank 0"));
+    assert_non_null(strstr(x->verdict.line[0], "for ranks that waited for data"));
     mr_explanation_free(x);
+}
+
+/* A rank that waits for data keeps the others waiting at the barrier: what shortens the waits shortens both. */
+static void barriers_behind_waits_go_with_the_waits(void **state)
+{
+    double saves[2];
+    (void)state;
+    for (int held = 0; held < 2; held++) {
+        struct mr_explanation *x = starved(1, 0, 0.05, 0, MR_STALL_STORAGE, 5);
+        struct mr_explain_culprit c[4] = {{.rank = 0}, {.rank = 1}, {.rank = 2}, {.rank = 3}};
+        x->ranks = 4; /* each comes last in every fourth step, and costs the others 0.5 s */
+        x->rank = xt_alloc(x, 4 * sizeof(*x->rank));
+        memset(x->rank, 0, 4 * sizeof(*x->rank));
+        for (int i = 0; i < 4; i++) {
+            x->rank[i].steps = 100;
+            c[i].steps = 25;
+            c[i].lost_ns = c[i].cause[MR_TIME_STALL] = c[i].stall[MR_STALL_STORAGE] = XT_NS(0.5);
+            c[i].waited_ns = XT_NS(1.5);
+        }
+        x->culprit = c;
+        x->culprits = held ? 4 : 0;
+        x->ns[MR_TIME_BARRIER] = XT_NS(1.5); /* 4 x 0.5 s for three of four ranks */
+        advise(x);
+        assert_int_equal(x->verdict.verdict, MR_VERDICT_INPUT);
+        assert_null(xt_finding(x, "TL2"));
+        assert_true(!!strstr(x->verdict.line[0], "for ranks that waited") == held);
+        const struct mr_finding *f = xt_finding(x, "PF1");
+        assert_non_null(f);
+        saves[held] = f ? f->saves_s : NAN;
+        mr_explanation_free(x);
+    }
+    assert_near(saves[1] / saves[0], 1 + 1.5 / 5, 0.06);
 }
 
 /* 17 of 19 MB/s in use: larger reads have lower latency and no more bytes. */
@@ -942,6 +978,7 @@ int main(void)
         cmocka_unit_test(storage_at_its_limit_is_named_with_its_rate),
         cmocka_unit_test(storage_that_grows_asks_for_readers),
         cmocka_unit_test(want_of_bytes_is_no_straggler),
+        cmocka_unit_test(barriers_behind_waits_go_with_the_waits),
         cmocka_unit_test(larger_reads_get_no_more_than_the_storage_has),
         cmocka_unit_test(snippets_are_of_the_format_in_use),
         cmocka_unit_test(a_change_is_data_from_which_the_text_is_made),
