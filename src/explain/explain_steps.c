@@ -44,12 +44,56 @@ static uint64_t last_end(const struct explain_job *j, const struct explain_rank 
     return end && end < r->to ? end : r->to;
 }
 
-/* A loop may take a batch from each of several loaders for one step (zip): nothing but the next wait follows the one
- * before. *at: the first span behind the wait before. */
-static bool same_step(const struct explain_job *j, const struct explain_rank *r, uint32_t i, uint32_t *at)
+struct loader_use {
+    uint64_t loader, batches, optimised, follows; /* follows: batches taken right behind another loader's */
+};
+struct loader_uses {
+    MR_VEC(struct loader_use) of;
+};
+
+/* Looks at the ones used last first: a program may make its loaders anew for every epoch. NULL: no memory. */
+static struct loader_use *use_of(struct loader_uses *u, uint64_t loader)
+{
+    for (size_t i = u->of.n; i-- > 0;)
+        if (u->of.item[i].loader == loader)
+            return &u->of.item[i];
+    struct loader_use *new = MR_VEC_ADD(&u->of);
+    if (new)
+        *new = (struct loader_use){.loader = loader};
+    return new;
+}
+
+static bool follows(const struct explain_job *j, const struct explain_rank *r, uint32_t i)
 {
     const struct explain_wait *w = &j->wait.item[i], *before = i > r->wait ? w - 1 : NULL;
-    if (!before || before->step == NO_INDEX || w->loader == UNKNOWN || w->start > before->end + TOGETHER_NS)
+    return before && !before->last && w->loader != UNKNOWN && w->loader != before->loader &&
+           w->start <= before->end + TOGETHER_NS;
+}
+
+static int count_follows(const struct explain_job *j, const struct explain_rank *r, struct loader_uses *uses)
+{
+    for (uint32_t i = r->wait; i < r->wait + r->waits; i++) {
+        struct loader_use *u = j->wait.item[i].last ? NULL : use_of(uses, j->wait.item[i].loader);
+        if (!u && !j->wait.item[i].last)
+            return -ENOMEM;
+        if (u) {
+            u->batches++;
+            u->follows += follows(j, r, i);
+        }
+    }
+    return 0;
+}
+
+/* A loop may take a batch from each of several loaders for one step (zip): nothing but the next wait follows the one
+ * before, with most batches of that loader; the first batch behind an evaluation that computes nothing is chance. *at:
+ * the first span behind the wait before. */
+static bool same_step(const struct explain_job *j, const struct explain_rank *r, struct loader_uses *uses, uint32_t i,
+                      uint32_t *at)
+{
+    const struct explain_wait *w = &j->wait.item[i], *before = i > r->wait ? w - 1 : NULL;
+    const struct loader_use *u =
+        before && before->step != NO_INDEX && follows(j, r, i) ? use_of(uses, w->loader) : NULL;
+    if (!u || 2 * u->follows < u->batches)
         return false;
     for (uint32_t k = i; k-- > r->wait && j->wait.item[k].step == before->step;)
         if (j->wait.item[k].loader == w->loader || j->wait.item[k].loader == UNKNOWN)
@@ -72,13 +116,13 @@ static int steps_from_waits(struct explain_job *j, uint32_t rank)
 {
     struct explain_rank *r = &j->rank[rank];
     double *rest = malloc((r->waits + 1) * sizeof(*rest));
+    struct loader_uses uses = {0};
     uint32_t at = r->span;
     size_t n = 0;
-    if (!rest)
-        return -ENOMEM;
-    for (uint32_t i = r->wait; i < r->wait + r->waits; i++) {
+    int rc = rest ? count_follows(j, r, &uses) : -ENOMEM;
+    for (uint32_t i = r->wait; i < r->wait + r->waits && !rc; i++) {
         struct explain_wait *w = &j->wait.item[i];
-        bool more = i + 1 < r->wait + r->waits, joins = !w->last && same_step(j, r, i, &at);
+        bool more = i + 1 < r->wait + r->waits, joins = !w->last && same_step(j, r, &uses, i, &at);
         if (w->last)
             continue;
         n -= joins; /* what followed the wait before is this one */
@@ -86,8 +130,8 @@ static int steps_from_waits(struct explain_job *j, uint32_t rank)
         end = MR_MAX(end, w->end);
         struct mr_explain_step *s = joins ? &j->step.item[j->step.n - 1] : add_step(j, rank, w->start, end);
         if (!s) {
-            free(rest);
-            return -ENOMEM;
+            rc = -ENOMEM;
+            break;
         }
         if (!joins) {
             s->epoch = w->epoch < UINT32_MAX ? (uint32_t)w->epoch : 0;
@@ -100,30 +144,12 @@ static int steps_from_waits(struct explain_job *j, uint32_t rank)
             rest[n++] = (double)(end - w->end);
     }
     free(rest);
-    return 0;
+    free(uses.of.item);
+    return rc;
 }
 
 /* The training loader is the one with optimiser steps, or backward passes, in its loop; where nobody tells of any, the
  * one with the most batches. What the others give is evaluation. */
-struct loader_use {
-    uint64_t loader, batches, optimised;
-};
-struct loader_uses {
-    MR_VEC(struct loader_use) of;
-};
-
-/* Looks at the ones used last first: a program may make its loaders anew for every epoch. NULL: no memory. */
-static struct loader_use *use_of(struct loader_uses *u, uint64_t loader)
-{
-    for (size_t i = u->of.n; i-- > 0;)
-        if (u->of.item[i].loader == loader)
-            return &u->of.item[i];
-    struct loader_use *new = MR_VEC_ADD(&u->of);
-    if (new)
-        *new = (struct loader_use){.loader = loader};
-    return new;
-}
-
 static int count_uses(const struct explain_job *j, const struct explain_rank *r, struct loader_uses *uses)
 {
     uint32_t at = r->span;

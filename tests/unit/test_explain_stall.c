@@ -370,6 +370,31 @@ static void batches_of_two_loaders_are_one_step(void **state)
     mr_explanation_free(x);
 }
 
+/* A validation that computes next to nothing, before each epoch: its last batch and the epoch's first are no step, and it
+ * stays a validation. */
+static void a_batch_right_behind_a_validation_is_no_step_with_it(void **state)
+{
+    struct world w;
+    size_t evaluations = 0;
+    (void)state;
+    open_world(&w, 1, 2);
+    for (uint64_t e = 0, t = 10 * MS; e < 4; e++) {
+        for (uint64_t b = 0; b < 5; b++, t += 6 * MS)
+            put_loader_wait(&w, 0, e, b, t, t + 5 * MS);
+        for (uint64_t b = 0; b < 10; b++, t += 100 * MS) {
+            put_loader_wait(&w, 1, e, b, t, t + 5 * MS);
+            put_optimizer(&w, t + 90 * MS);
+        }
+    }
+    struct mr_explanation *x = explain(&w);
+    check_sums(x);
+    assert_int_equal(x->steps, 4 * 15);
+    for (size_t i = 0; i < x->steps; i++)
+        evaluations += x->step[i].phase == MR_EXPLAIN_EVAL;
+    assert_int_equal(evaluations, 4 * 5);
+    mr_explanation_free(x);
+}
+
 /* By turns, each with a step of its own: they stay apart. */
 static void loaders_taken_by_turns_are_steps_of_their_own(void **state)
 {
@@ -771,6 +796,7 @@ int main(void)
         cmocka_unit_test(calls_inside_spans_are_counted_once),
         cmocka_unit_test(checkpoints_are_not_compute),
         cmocka_unit_test(batches_of_two_loaders_are_one_step),
+        cmocka_unit_test(a_batch_right_behind_a_validation_is_no_step_with_it),
         cmocka_unit_test(loaders_taken_by_turns_are_steps_of_their_own),
         cmocka_unit_test(loaders_made_anew_are_epochs),
         cmocka_unit_test(parts_of_a_checkpoint_are_one),
