@@ -121,11 +121,31 @@ def check(folder, name, text, way, compute, steps, more, verdict):
     print("%s, %s: %s; in batches %.2f s, of that by the report %.2f s waited" % (name, way, verdict, told["later_s"], later))
 
 
+PIPELINES = """
+import os, sys
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+import tensorflow as tf
+from millrace.trace.compiled_waits import AUTO, read_ahead
+cpus, auto = len(os.sched_getaffinity(0)), tf.data.AUTOTUNE
+rows, off = tf.data.Dataset.range(8), tf.data.Options()
+off.experimental_optimization.inject_prefetch = False
+def said(data):
+    told = read_ahead(data)
+    return told["workers"], told["prefetch"]
+assert said(rows.map(lambda x: x).batch(2)) == (1, AUTO)  # tf.data puts a prefetch behind it
+assert said(rows.map(lambda x: x).batch(2).with_options(off)) == (0, 0)
+assert said(rows.map(lambda x: x, num_parallel_calls=3).batch(2).prefetch(4)) == (3, 4)
+assert said(rows.map(lambda x: x, num_parallel_calls=auto).batch(2).prefetch(auto)) == (cpus, AUTO)
+assert said(rows.interleave(lambda x: tf.data.Dataset.from_tensors(x), num_parallel_calls=2).batch(2)) == (2, AUTO)
+"""
+
+
 def main():
     has = subprocess.run([sys.executable, "-c", "import tensorflow, keras"], capture_output=True).returncode == 0
     if not os.environ.get("MR_TEST_FULL") or not has:
         print("SKIP: there is no TensorFlow" if not has else "SKIP: takes a minute; MR_TEST_FULL=1 runs it")
         sys.exit(77)
+    subprocess.run([sys.executable, "-c", PIPELINES], check=True, env=dict(os.environ, PYTHONPATH=os.path.join(BUILD, "python")))
     with tempfile.TemporaryDirectory(dir=BUILD) as folder:
         for case in CASES:
             for left in (2, 1, 0):

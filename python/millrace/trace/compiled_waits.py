@@ -20,6 +20,7 @@ told from evaluation.
 import atexit
 import functools
 import itertools
+import os
 import sys
 import threading
 import time
@@ -28,6 +29,7 @@ from . import _trace, accelerator, now, span
 
 MOST = 256  # waits that a function keeps until they are told
 OFTEN_S = 0.5  # at least so often
+AUTO = 2  # batches ahead where tf.data chooses
 
 _here = threading.local()  # call: the outermost function being called
 _numbers = itertools.count()  # of functions with waits: each has a loader of its own, as far as anybody can see
@@ -153,24 +155,33 @@ def _tell(wait, end, trains, said):
         span("train", "optimizer.step", wait[1], None, end)
 
 
+def _injects(dataset):
+    """tf.data puts a prefetch of its own behind a last stage that has none, unless the options say no."""
+    options = dataset.options()
+    return options.experimental_optimization.inject_prefetch is not False and options.autotune.enabled is not False
+
+
 def read_ahead(dataset):
-    """What a pipeline says of itself, as far as it says so in numbers: batches ahead, calls side by side."""
-    said, workers = {}, 1
+    """What a pipeline says of itself: batches ahead, calls side by side. What tf.data tunes itself counts as far as it
+    may go: as many calls as there are CPUs, AUTO batches or more, which a loop that waits never finds."""
+    ahead, workers = None, 1
     try:
+        injects = _injects(dataset)
         for _ in range(64):
             name = type(dataset).__name__
-            if name == "_PrefetchDataset" and "prefetch" not in said and int(dataset._buffer_size) > 0:
-                said["prefetch"] = int(dataset._buffer_size)
-            elif name == "_ParallelMapDataset":
-                workers = max(workers, int(dataset._num_parallel_calls))
+            if name == "_PrefetchDataset" and ahead is None:
+                size = int(dataset._buffer_size)
+                ahead = size if size >= 0 else AUTO
+            elif name in ("_ParallelMapDataset", "_ParallelInterleaveDataset", "_ParallelBatchDataset"):
+                calls = int(dataset._num_parallel_calls)
+                workers = max(workers, calls if calls > 0 else len(os.sched_getaffinity(0)))
             dataset = getattr(dataset, "_input_dataset", None)
             if dataset is None:
                 break
     except Exception:
         return {}
-    if "prefetch" in said:
-        said["workers"] = workers
-    return said
+    ahead = (AUTO if injects else 0) if ahead is None else ahead
+    return {"prefetch": ahead, "workers": workers if ahead or workers > 1 else 0}
 
 
 def function(module, put):
