@@ -15,7 +15,7 @@
 #define BARRIER_SHARE 0.05
 #define LOGGING_SHARE 0.05
 #define STARTUP_SHARE 0.25
-#define STARTUP_LEAST_S 60 /* a trial run of seconds always starts up */
+#define STARTUP_LEAST_S 60 /* of start-up: a trial run of a minute or two always has a good part of it */
 #define STEPS_LEAST 3      /* of a traced program: the first always waits, and one more is chance */
 #define COUNTED_SHARE 0.02 /* of the run in I/O calls: a bad pattern in less has no cost */
 #define LOST_SHARE 0.05    /* of the events: with more missing, sums are wrong */
@@ -119,7 +119,8 @@ static uint8_t class_of(const struct mr_advice *a, double stall_share)
         return MR_VERDICT_INPUT;
     if (logging >= LOGGING_SHARE)
         return MR_VERDICT_LOGGING;
-    return whole >= STARTUP_LEAST_S && a->startup_s >= STARTUP_SHARE * whole ? MR_VERDICT_STARTUP : MR_VERDICT_HEALTHY;
+    bool starts = a->startup_s >= STARTUP_LEAST_S && a->startup_s >= STARTUP_SHARE * whole;
+    return starts ? MR_VERDICT_STARTUP : MR_VERDICT_HEALTHY;
 }
 
 /* "Rank 1 <did something> 61 % of the time (2.29 s of 3.79 s), and the others waited 2.09 s for it." */

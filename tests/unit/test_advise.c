@@ -112,6 +112,23 @@ static struct mr_explanation *starved(unsigned workers, double ahead, double rea
     return x;
 }
 
+/* A trial run of a minute or two has a good part of start-up: imports, a model. */
+static void only_a_long_startup_is_startup_bound(void **state)
+{
+    static const struct {
+        double train, startup;
+        unsigned verdict;
+    } runs[] = {{30, 40, MR_VERDICT_HEALTHY}, {100, 70, MR_VERDICT_STARTUP}, {1000, 70, MR_VERDICT_HEALTHY}};
+    (void)state;
+    for (size_t i = 0; i < MR_ARRAY_LEN(runs); i++) {
+        struct mr_explanation *x = xt_new(1, 100, runs[i].train / 100);
+        xt_time(x, MR_TIME_STARTUP, runs[i].startup);
+        advise(x);
+        assert_int_equal(x->verdict.verdict, runs[i].verdict);
+        mr_explanation_free(x);
+    }
+}
+
 static void healthy_run_has_no_finding_above_note(void **state)
 {
     (void)state;
@@ -970,6 +987,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stripes_of_a_file_are_read),
+        cmocka_unit_test(only_a_long_startup_is_startup_bound),
         cmocka_unit_test(healthy_run_has_no_finding_above_note),
         cmocka_unit_test(verdict_says_the_seconds_of_the_table),
         cmocka_unit_test(without_steps_is_incomplete),
