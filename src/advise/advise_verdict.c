@@ -45,6 +45,9 @@ static const char *blind_spot(uint8_t blind)
     switch (blind) {
     case MR_BLIND_ASLEEP:
         return "the loop's wait time: it blocks where the tracer cannot see (e.g. a condition variable)";
+    case MR_BLIND_ASYNC:
+        return "whether the device was idle while the loop loaded: it computes beside the loop, which waits for it now "
+               "and then only";
     case MR_BLIND_DECODE:
         return "where loading ends: between reads and the backward pass the loop computes, and that may be decoding";
     default: return "the loop's wait time: it gets its batches from a thread, in a way that the tracer cannot see";

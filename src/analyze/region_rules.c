@@ -48,6 +48,8 @@ static const struct {
     {"train",       "optimizer.step",       MR_ROLE_OPTIMIZER, NO},
     {"train",       "backward",             MR_ROLE_BACKWARD, NO},
     {"train",       "forward",              MR_ROLE_FORWARD, NO},
+    {"train",       "jit *",                MR_ROLE_JIT, NO},
+    {"train",       "wait for device",      MR_ROLE_DEVICE, NO},
     {"checkpoint",  "snapshot",             MR_ROLE_NONE, NO},
     {"checkpoint",  "write",                MR_ROLE_SAVE_WRITE, NO},
     {"checkpoint",  "fsync",                MR_ROLE_SAVE_FSYNC, NO},
@@ -55,6 +57,7 @@ static const struct {
     {"checkpoint",  "drain",                MR_ROLE_DRAIN, NO},
     {"checkpoint",  "drain piece",          MR_ROLE_NONE, NO}, /* parts of a drain, beside training */
     {"checkpoint",  "wait for drain",       MR_ROLE_DRAIN_WAIT, NO},
+    {"checkpoint",  "*.wait_until_finished", MR_ROLE_DRAIN_WAIT, NO}, /* Orbax */
     /* PyTorch */
     {"data_loader", "DataLoader.next",      MR_ROLE_WAIT, NO},
     {"data_loader", "DataLoader.iter",      MR_ROLE_ITER, NO},

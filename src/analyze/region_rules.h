@@ -25,6 +25,8 @@ enum mr_region_role {
     MR_ROLE_OPTIMIZER,    /* of the training loop, never of an evaluation */
     MR_ROLE_BACKWARD,     /* as that */
     MR_ROLE_FORWARD,      /* a whole model is called: argument evaluates, 1 without gradients or in eval mode */
+    MR_ROLE_JIT,          /* a compiled function of JAX's is called: explain_jit.c */
+    MR_ROLE_DEVICE,       /* waits for results of the device: compute */
     MR_ROLE_COPY,         /* to the device */
     MR_ROLE_BARRIER,      /* waits for other ranks */
     MR_ROLE_SAVE,         /* blocked by a checkpoint */

@@ -260,7 +260,8 @@ static int explain(struct explain_job *j, struct mr_error *err)
     rc = rc ? rc : mr_explain_gather_spans(j, err);
     if (rc)
         return rc;
-    rc = mr_explain_assign_ranks(j);
+    rc = mr_explain_find_jits(j);
+    rc = rc ? rc : mr_explain_assign_ranks(j);
     if (!rc)
         find_windows(j);
     rc = rc ? rc : make_pictures(j);

@@ -256,7 +256,7 @@ struct mr_explain_sizes {
 /* What the program and the machine are, as far as known; NAN unknown. Rules ask here. */
 struct mr_explain_facts {
     const char *program;   /* "millrace run", "python train.py" */
-    const char *framework; /* "millrace", "pytorch", "tensorflow", "grain", "" */
+    const char *framework; /* "millrace", "pytorch", "tensorflow", "grain", "jax", "" */
     const char *device;    /* "ext4", "nfs" ...: file system of most read bytes; NULL unknown */
     double ranks, nodes, cpus_per_node, cpus_per_rank, memory_bytes, memory_free_bytes;
     double workers;                        /* readers of one rank; 0: the consumer reads itself */
@@ -354,6 +354,7 @@ enum mr_blind {
     MR_BLIND_NOT,
     MR_BLIND_HANDOVER, /* it gets its batches from a thread in a way that nobody sees */
     MR_BLIND_ASLEEP,   /* without a loader: it sleeps in no call and no span */
+    MR_BLIND_ASYNC,    /* without a loader: the device computes beside the loop, and may have been busy meanwhile */
     MR_BLIND_DECODE,   /* without a loader: what it computes may be decoding */
 };
 struct mr_explain_trust {

@@ -82,7 +82,7 @@ static const char *framework_of(const struct explain_job *j)
                 return "grain";
         }
     }
-    return f->no_loader ? "pytorch" : ""; /* that has optimiser's steps */
+    return j->compiled ? "jax" : f->no_loader ? "pytorch" : ""; /* that has optimiser's steps */
 }
 
 /* What one would start to see it again: not a worker or a rank that the program started itself. */

@@ -25,7 +25,8 @@
  *      step of it.
  *  H5. What cannot be told makes the verdict "incomplete": sleep in no call and no span (awake_ns), and computing that
  *      may be decoding: holes, what lies between reads and the forward pass, and where that is not told, tails that are
- *      longer than a forward pass takes. */
+ *      longer than a forward pass takes. A device that computes beside the loop (JAX) is idle while the loop loads if the
+ *      loop waits for it in most steps, or hardly at all. */
 #include "base/common.h"
 #include "explain/explain_internal.h"
 
@@ -122,31 +123,53 @@ uint32_t mr_explain_trainer_of(const struct explain_job *j, const struct explain
     return steps >= STEPS_LEAST ? lane : NO_INDEX;
 }
 
+static uint64_t or_0(uint64_t v)
+{
+    return v != UNKNOWN ? v : 0;
+}
+
+/* Other compiled functions' figures of the time before the next train span, which counts from the last of them. */
+static void carry_over(struct train *to, const struct explain_span *s)
+{
+    to->awake += or_0(s->arg[KEY_AWAKE]);
+    to->threads += or_0(s->arg[KEY_THREADS]);
+    to->threads_delay += or_0(s->arg[KEY_THREADS_DELAY]);
+    to->delay += or_0(s->arg[KEY_DELAY]);
+    to->faults += or_0(s->arg[KEY_FAULTS]);
+}
+
 /* Train spans, the outer one where one lies in another (an optimiser that calls back). */
 static int list_train(struct hand *h)
 {
     const struct explain_rank *r = &h->j->rank[h->rank];
     bool by_hand = !has_optimizer(h->j, r);
+    struct train before = {0};
     uint64_t until = 0;
     for (uint32_t i = r->span; i < r->span + r->spans; i++) {
         const struct explain_span *s = &h->j->span.item[i];
         bool passes = s->role == MR_ROLE_BACKWARD, steps = s->role == MR_ROLE_OPTIMIZER || (passes && by_hand);
-        if (s->lane != h->lane || s->start < until || (!steps && !passes))
+        if (s->lane != h->lane || s->start < until)
             continue;
+        if (!steps && !passes) {
+            if (s->role == MR_ROLE_JIT || s->role == MR_ROLE_FORWARD)
+                carry_over(&before, s);
+            continue;
+        }
         struct train *t = MR_VEC_ADD(&h->train);
         if (!t)
             return -ENOMEM;
         *t = (struct train){.start = s->start,
                             .end = s->end,
-                            .awake = s->arg[KEY_AWAKE],
-                            .threads = s->arg[KEY_THREADS] != UNKNOWN ? s->arg[KEY_THREADS] : 0,
-                            .threads_delay = s->arg[KEY_THREADS_DELAY] != UNKNOWN ? s->arg[KEY_THREADS_DELAY] : 0,
-                            .delay = s->arg[KEY_DELAY] != UNKNOWN ? s->arg[KEY_DELAY] : 0,
-                            .faults = s->arg[KEY_FAULTS] != UNKNOWN ? s->arg[KEY_FAULTS] : 0,
+                            .awake = s->arg[KEY_AWAKE] != UNKNOWN ? s->arg[KEY_AWAKE] + before.awake : UNKNOWN,
+                            .threads = or_0(s->arg[KEY_THREADS]) + before.threads,
+                            .threads_delay = or_0(s->arg[KEY_THREADS_DELAY]) + before.threads_delay,
+                            .delay = or_0(s->arg[KEY_DELAY]) + before.delay,
+                            .faults = or_0(s->arg[KEY_FAULTS]) + before.faults,
                             .optimizer = s->arg[KEY_OPTIMIZER],
                             .forward = s->arg[KEY_FORWARD] <= s->start ? s->start - s->arg[KEY_FORWARD] : UNKNOWN,
                             .device = s->arg[KEY_DEVICE] == 1,
                             .steps = steps};
+        before = (struct train){0};
         until = s->end;
     }
     return 0;
@@ -274,6 +297,8 @@ static bool judge_span(const struct hand *h, const struct mr_region_class *c, st
     case MR_ROLE_BACKWARD:
     case MR_ROLE_FORWARD:
     case MR_ROLE_OPTIMIZER:
+    case MR_ROLE_JIT:
+    case MR_ROLE_DEVICE:
     case MR_ROLE_SAVE:
     case MR_ROLE_DRAIN_WAIT:
     case MR_ROLE_BARRIER:
@@ -714,6 +739,8 @@ static void doubt(struct hand *h)
     unclear += explain_span_ns(forward, h->tails);
     if ((double)h->asleep > HIDDEN * (double)all && h->asleep > waits)
         h->j->blind = MR_BLIND_ASLEEP;
+    else if (mr_explain_device_overlaps(h->j, h->rank, h->lane, waits))
+        h->j->blind = MR_BLIND_ASYNC;
     else if ((double)unclear > UNCLEAR * (double)all && unclear > waits)
         h->j->blind = MR_BLIND_DECODE;
 }

@@ -3,6 +3,7 @@
  *   explain_names.c    words
  *   explain_sites.c    sites, argument names and paths of every process, made global; ranks and threads
  *   explain_gather.c   first pass: spans that come a few times for each batch
+ *   explain_jit.c      which compiled functions of JAX's are steps
  *   explain_logs.c     what the thread that trains reads and writes for itself
  *   explain_hand.c     waits of a loop that has no data loader: a pass over the thread that trains
  *   explain_steps.c    waits, steps, and what each rank's time went to
@@ -326,6 +327,7 @@ struct explain_job {
     uint64_t slow_from, slow_to; /* window of the step that the page shows thread by thread; to 0: none */
     uint32_t slow_rank, slow_step;
     uint8_t blind;           /* enum mr_blind */
+    bool compiled;           /* steps are calls of compiled functions (JAX) */
     bool unmatched;          /* batches of waits have no numbers: matched by order */
     bool summed;             /* causes of some waits are from sums over readers */
     MR_VEC(uint32_t) helper; /* lanes: stall_helpers.c */
@@ -352,6 +354,11 @@ int mr_explain_gather_lanes(struct explain_job *j);
 int mr_explain_gather_spans(struct explain_job *j, struct mr_error *err);
 /* After makes were added: their order, and the parts of the threads. */
 void mr_explain_sort_makes(struct explain_job *j);
+
+/* ---- explain_jit.c: before anything else looks at spans ---- */
+int mr_explain_find_jits(struct explain_job *j);
+/* Without a loader: whether the device may have computed while the loop waited so long for its data. */
+bool mr_explain_device_overlaps(const struct explain_job *j, uint32_t rank, uint32_t lane, uint64_t waits);
 
 /* ---- explain_ranks.c ---- */
 int mr_explain_assign_ranks(struct explain_job *j);

@@ -40,7 +40,7 @@ def traced(script, folder, *args, python=sys.executable):
 
 def expect(spans, category, **wanted):
     for name, want in wanted.items():
-        name = name.replace("__dot__", ".")
+        name = name.replace("__dot__", ".").replace("__space__", " ")
         assert spans[category, name] == want, "%s: want %d, have %d; all: %s" % (name, want, spans[category, name], spans)
 
 
@@ -267,6 +267,43 @@ def grain_iterators(folder, python):
     print("ok grain", python)
 
 
+def jax_compiled(folder, python):
+    """Compiled functions stay what programs expect of them; calls inside others tell nothing."""
+    spans, _ = traced(
+        """
+        import functools, inspect, pickle
+        import jax, jax.numpy as jnp, numpy as np
+        @jax.jit
+        def update(w, x):
+            "doc"
+            return w - 0.1 * jax.grad(lambda v: ((x @ v) ** 2).mean())(w)
+        @functools.partial(jax.jit, static_argnums=1)
+        def power(x, n):
+            return x ** n
+        class Owner:
+            @functools.partial(jax.jit, static_argnums=0)
+            def more(self, x):
+                return x + 1
+        w, x = jnp.ones((3, 1)), jnp.ones((4, 3))
+        assert update.__name__ == "update" and update.__doc__ == "doc" and list(inspect.signature(update).parameters) == ["w", "x"]
+        assert np.allclose(update.lower(w, x).compile()(w, x), update.__wrapped__(w, x))
+        assert power(x, 2).shape == (4, 3) and Owner().more(x)[0, 0] == 2
+        assert jax.vmap(update, in_axes=(0, None))(jnp.ones((2, 3, 1)), x).shape == (2, 3, 1)
+        assert jax.eval_shape(update, w, x).shape == (3, 1) and jax.make_jaxpr(update)(w, x)
+        outer = jax.jit(lambda w: update(update(w, x), x))
+        for _ in range(5):
+            w = outer(w)
+            assert w.block_until_ready() is w and np.asarray(w).shape == (3, 1) and isinstance(float(w[0, 0]), float)
+            jax.block_until_ready({"a": w, "b": [w, w]})
+        """,
+        folder,
+        python=python,
+    )
+    expect(spans, "train", jit__space__lambda=5, jit__space__power=1, jit__space__more=1)
+    assert spans["train", "wait for device"] >= 5, spans
+    print("ok jax", python)
+
+
 def main():
     jobs = [unnoticed, readers]
     if has(sys.executable, "torch"):
@@ -274,7 +311,7 @@ def main():
     else:
         print("not checked: PyTorch is not installed")
     for python in os.environ.get("MR_TEST_PYTHONS", "").split():
-        for module, job in (("torch", torch_loader), ("torch", torch_compiled), ("tensorflow", tensorflow_data), ("grain", grain_iterators)):
+        for module, job in (("torch", torch_loader), ("torch", torch_compiled), ("tensorflow", tensorflow_data), ("grain", grain_iterators), ("jax", jax_compiled)):
             if has(python, module):
                 jobs.append(lambda folder, job=job, python=python: job(folder, python=python))
     for job in jobs:

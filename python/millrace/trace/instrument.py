@@ -94,6 +94,17 @@ def _pipeline(part):
     return patch
 
 
+def _jax(part):
+    """Compiled functions of JAX's, waits for its devices and processes."""
+
+    def patch(module):
+        from . import jax_loop
+
+        getattr(jax_loop, part)(module, _put)
+
+    return patch
+
+
 def _handover(part):
     """What a loop without a data loader waits for."""
     return lambda module: getattr(handover, part)(module, _put)
@@ -450,7 +461,18 @@ PATCHES = {
     "lightning.fabric.fabric": _methods("Fabric", "checkpoint", ("save", "load")),
     "transformers.trainer": _methods("Trainer", "checkpoint", ("_save_checkpoint",), "transformers"),
     "accelerate.accelerator": _methods("Accelerator", "checkpoint", ("save_state", "load_state")),
-    "orbax.checkpoint.checkpoint_manager": _methods("CheckpointManager", "checkpoint", ("save", "restore")),
+    "orbax.checkpoint.checkpoint_manager": _methods(
+        "CheckpointManager", "checkpoint", ("save", "restore", "wait_until_finished")
+    ),
+    "orbax.checkpoint._src.checkpointers.checkpointer": _methods("Checkpointer", "checkpoint", ("save", "restore")),
+    "orbax.checkpoint._src.checkpointers.async_checkpointer": _methods(
+        "AsyncCheckpointer", "checkpoint", ("save", "wait_until_finished")
+    ),
+    "flax.training.checkpoints": _names("checkpoint", "save_checkpoint", "restore_checkpoint"),
+    "jax": _jax("compiled"),
+    "jax._src.array": _jax("arrays"),
+    "jax._src.distributed": _jax("distributed"),
+    "jax.experimental.multihost_utils": _jax("collectives"),
     "numpy": _names(
         "reader", "load", "save", "savez", "savez_compressed", "fromfile", "memmap", "loadtxt", "savetxt", "genfromtxt"
     ),
