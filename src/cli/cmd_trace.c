@@ -1,6 +1,7 @@
 /* `millrace trace`: runs a program under the tracer (src/launch). The program's standard streams, exit status and
  * signals are its own; ours are a line on stderr at the end, and warnings. */
 #include "cli/commands.h"
+#include "cli/trace_probe.h"
 #include "base/common.h"
 #include "base/log.h"
 #include "base/strbuf.h"
@@ -21,7 +22,7 @@ struct trace_options {
     struct mr_strings include, exclude, groups, program;
     uint64_t max_size, linger;
     int64_t signal, sample;
-    bool start, python, strays, mmap;
+    bool start, python, strays, mmap, probe;
 };
 
 struct globs {
@@ -65,6 +66,9 @@ static const struct mr_option trace_options[] = {
     {FIELD(mmap), .type = MR_OPT_BOOL, .def = "false",
      .doc = "Also records page faults on mapped files, through the kernel's perf events: which page was touched, when, "
             "and whether it had to be read. Works with statically linked programs, too."},
+    {FIELD(probe), .type = MR_OPT_BOOL, .def = "true",
+     .doc = "Where a training waited for storage with one reader: asks its data files for a second, when it has ended, "
+            "what more readers would get; the answer is in the trace. --no-probe leaves them alone."},
     {FIELD(linger), .type = MR_OPT_DURATION, .def = "2s",
      .doc = "How long to wait for processes that outlive the program; later events are kept for 'millrace recover'."},
     ROW("program", program, STRINGS, "", .flags = MR_OPTF_POSITIONAL | MR_OPTF_REPEAT | MR_OPTF_REST,
@@ -221,6 +225,8 @@ static int run_traced(struct mr_command_ctx *ctx, const struct globs *globs, str
     if (rc < 0)
         return rc;
     print_result(o, &r);
+    if (o->probe && r.status == 0 && !r.incomplete && !r.stats.running)
+        mr_trace_probe(o->out, r.stats.events, ctx->stop);
     return WIFSIGNALED(r.status) ? 128 + WTERMSIG(r.status) : WEXITSTATUS(r.status);
 }
 

@@ -23,7 +23,8 @@ enum mr_mrt_type {
     MR_MRT_END,
     MR_MRT_FOOTER,
     MR_MRT_MOUNTS,
-    MR_MRT_START
+    MR_MRT_START,
+    MR_MRT_PROBE
 };
 enum mr_mrt_how { MR_HOW_EXIT = 1, MR_HOW_EXEC, MR_HOW_KILLED, MR_HOW_RUNNING };
 

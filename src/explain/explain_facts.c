@@ -651,6 +651,20 @@ static void reader_facts(struct explain_job *j)
         f->wall_bytes_per_s = train > 0 ? f->read_bytes * (double)j->ranks / (train / 1e9) : NAN;
 }
 
+/* Of a program with one reader, asked when it had ended. By how much more readers get more counts; the rate is that which
+ * the program had. */
+static void probe_facts(struct explain_job *j)
+{
+    struct mr_explain_facts *f = &j->x->facts;
+    const struct mr_storage_probe *p = &j->t->probe;
+    if (j->run || !p->streams[0] || isfinite(f->streams[0]) || !(f->busy_bytes_per_s > 0))
+        return;
+    for (unsigned i = 0; i < 2; i++) {
+        f->streams[i] = p->streams[i];
+        f->stream_bytes_per_s[i] = f->busy_bytes_per_s * p->bytes_per_s[i] / p->bytes_per_s[0];
+    }
+}
+
 int mr_explain_facts(struct explain_job *j)
 {
     struct mr_explanation *x = j->x;
@@ -675,6 +689,8 @@ int mr_explain_facts(struct explain_job *j)
     if (!rc)
         io_facts(j);
     rc = rc ? rc : flight_facts(j);
+    if (!rc)
+        probe_facts(j);
     if (!rc)
         sharing_facts(j);
     if (!rc && j->run) {

@@ -182,6 +182,9 @@ int mr_trace_add_mrt(struct mr_trace *t, const uint8_t *data, size_t len, const 
         case MR_MRT_EVENTS: rc = read_events(t, &scan.view[i], err); break;
         case MR_MRT_END: rc = read_end(t, &scan.view[i], err); break;
         case MR_MRT_START: rc = read_start(t, &scan.view[i], err); break;
+        case MR_MRT_PROBE:
+            mr_storage_probe_read(scan.view[i].payload, scan.view[i].head.payload_bytes, &t->probe);
+            break;
         case MR_MRT_MOUNTS: rc = mr_trace_add_mounts(t, &scan.view[i], err); break;
         default: break;
         }

@@ -11,6 +11,7 @@
 #include "base/vec.h"
 #include "event/calls.h"
 #include "event/mrt_file.h"
+#include "event/storage_probe.h"
 
 #include <millrace/error.h>
 
@@ -101,6 +102,7 @@ struct mr_trace {
     size_t nodes, node_cap;
     struct mr_trace_start *start;
     size_t starts, start_cap;
+    struct mr_storage_probe probe; /* streams 0: none */
     struct mr_arena arena;
     struct mr_trace_file *files;
     struct mr_trace_source *sources; /* the files added; arena */

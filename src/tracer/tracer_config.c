@@ -97,8 +97,9 @@ static void say_of(const char *before, const char *what, size_t len, const char 
 /* A variable that looks like one of ours but is none is a misspelling. */
 static void check_variables(void)
 {
-    static const char *const known[] = {"OUT",    "INCLUDE", "EXCLUDE",  "GROUPS", "START",  "SIGNAL",      "SAMPLE",
-                                        "STRAYS", "MMAP",    "MAX_SIZE", "LINGER", "PYTHON", "PYTHON_SKIP", NULL};
+    static const char *const known[] = {"OUT",    "INCLUDE", "EXCLUDE",     "GROUPS", "START",
+                                        "SIGNAL", "SAMPLE",  "STRAYS",      "MMAP",   "MAX_SIZE",
+                                        "LINGER", "PYTHON",  "PYTHON_SKIP", "PROBE",  NULL};
     const size_t prefix = sizeof("MILLRACE_TRACE_") - 1;
     for (char **e = environ; *e; e++) {
         const char *name = *e + prefix;
