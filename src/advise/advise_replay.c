@@ -38,7 +38,7 @@
 /* One rank's batches. Workers that start for the first one are no matter of settings. */
 struct series {
     struct mr_replay_batch *b;
-    size_t n;
+    size_t n, from, to; /* [from, to) count */
 };
 
 struct mr_prediction {
@@ -117,6 +117,19 @@ static struct mr_replay_batch batch_of(const struct mr_explain_step *s, const st
     return b;
 }
 
+static bool counts(const struct mr_explanation *x, const struct mr_explain_step *s)
+{
+    return !x->counted_to || (s->step >= x->counted_from && s->step < x->counted_to);
+}
+
+/* In their order: those that count lie together. */
+static void count_batch(struct series *s, bool is_counted)
+{
+    s->b[s->n].uncounted = !is_counted;
+    s->from += !is_counted && s->from == s->n;
+    s->to = is_counted ? s->n + 1 : s->to;
+}
+
 static bool gather(struct mr_advice *a, struct mr_prediction *r, const struct mr_pipeline *p)
 {
     const struct mr_explanation *x = a->x;
@@ -139,6 +152,7 @@ static bool gather(struct mr_advice *a, struct mr_prediction *r, const struct mr
             r->start_s = (double)known->start_s;
         to->b[to->n].start_s = to->n ? to->b[to->n].start_s : 0;
         put_in_turn(a, &to->b[to->n]);
+        count_batch(to, counts(x, s));
         to->n++;
     }
     return true;
@@ -302,11 +316,31 @@ void mr_prediction_free(struct mr_prediction *r)
 
 /* ---- seconds ---- */
 
+/* Waits of all steps of the phase, were they like those that count. */
+static double stalled_s(const struct mr_advice *a, const struct mr_prediction *r)
+{
+    const struct mr_explanation *x = a->x;
+    double stall = 0, counted = 0, all = 0;
+    for (size_t i = 0; i < x->steps; i++) {
+        const struct mr_explain_step *s = &x->step[i];
+        if ((s->phase == MR_EXPLAIN_EVAL) != r->evaluates)
+            continue;
+        all++;
+        counted += counts(x, s);
+        stall += counts(x, s) ? (double)s->ns[MR_TIME_STALL] / 1e9 : 0;
+    }
+    return counted > 0 ? stall * all / counted / fmax(1, (double)x->ranks) : 0;
+}
+
 /* Waits that settings can change: workers that had to start for the first batch start no sooner. */
 static double base_s(const struct mr_advice *a, const struct mr_prediction *r, const struct mr_pipeline *now)
 {
+    if (a->x->counted_to && (r->evaluates || a->x->counted_from))
+        return stalled_s(a, r);
+    if (r->evaluates)
+        return a->evaluation_s;
     double load = now->read_s + now->cpu_s + r->init_s, start = fmax(0, (double)a->x->first_ns / 1e9 - load);
-    return fmax(0, a->stall_s - start);
+    return fmax(0, (a->x->counted_to ? stalled_s(a, r) : a->stall_s) - start);
 }
 
 /* Of `base`, by two replays. What the replay as it was does not account for stays. */
@@ -323,7 +357,7 @@ static double scale_of(const struct mr_advice *a, const struct mr_prediction *r)
 {
     double n = 0, steps = 0;
     for (unsigned i = 0; i < r->ranks; i++)
-        n += (double)r->rank[i].n;
+        n += (double)(r->rank[i].to - MR_MIN(r->rank[i].from, r->rank[i].to));
     for (size_t i = 0; i < a->x->steps; i++)
         steps += (a->x->step[i].phase == MR_EXPLAIN_EVAL) == r->evaluates;
     return n > 0 ? steps / fmax(1, (double)a->x->ranks) / n : 0;
@@ -336,7 +370,9 @@ static double predict(struct mr_advice *a, bool evaluates, const struct mr_pipel
         return NAN;
     struct mr_pipeline now = evaluates ? mr_pipeline_of_evaluation(a) : mr_pipeline_now(a);
     const struct mr_replay_setup before = setup_of(a, r, &now), after = setup_of(a, r, q);
-    double base = evaluates ? a->evaluation_s : base_s(a, r, &now), scale = scale_of(a, r);
+    double base = base_s(a, r, &now), scale = scale_of(a, r);
+    if (!(scale > 0) && a->x->counted_to)
+        return NAN;
     double was = stall_of(r, &before), is = stall_of(r, &after);
     a->replayed = 0;
     for (unsigned i = 0; i < r->ranks; i++)
@@ -351,10 +387,10 @@ static double predict(struct mr_advice *a, bool evaluates, const struct mr_pipel
 /* A draw: blocks of the first rank's batches, in the order of the draw. */
 static size_t draw(const struct series *of, unsigned round, struct mr_replay_batch *to)
 {
-    size_t n = MR_MIN(of->n, (size_t)DRAWN), block = MR_MIN((size_t)BLOCK, of->n);
+    size_t all = of->to - of->from, n = MR_MIN(all, (size_t)DRAWN), block = MR_MIN((size_t)BLOCK, all);
     for (size_t i = 0; i < n;) {
         uint64_t random = mr_rng_at(1, MR_RNG_TEST, (uint64_t)round << 32 | i);
-        size_t from = (size_t)mr_rng_below(random, of->n - block + 1);
+        size_t from = of->from + (size_t)mr_rng_below(random, all - block + 1);
         for (size_t k = 0; k < block && i < n; k++, i++) {
             to[i] = of->b[from + k];
             to[i].start_s = k ? to[i].start_s : 0;
@@ -379,7 +415,7 @@ static unsigned draw_shares(const struct mr_prediction *r, struct mr_replay_setu
     double storage[2] = {before.storage, after.storage};
     for (unsigned k = 0; k < DRAWS && r->ranks; k++) {
         const struct series *of = &r->rank[k % r->ranks];
-        size_t m = of->n ? draw(of, k, drawn) : 0;
+        size_t m = of->to > of->from ? draw(of, k, drawn) : 0;
         double error = 1 + LIMIT_ERROR * (2 * (double)k / (DRAWS - 1) - 1);
         before.storage = storage[0] * error;
         after.storage = storage[1] * error;
@@ -433,6 +469,7 @@ static bool predict_draft(struct mr_advice *a, struct mr_draft *d, bool evaluate
     d->f.saves_low_s = fmin(low, saves - MODEL_ERROR * saves);
     d->f.saves_high_s = fmin(base, fmax(high, saves + MODEL_ERROR * saves));
     d->f.saves_low_s = fmin(d->f.saves_low_s, worst_s);
+    d->f.counted = a->x->counted_to > 0;
     return true;
 }
 

@@ -60,6 +60,8 @@ int mr_explain_trace(const struct mr_trace *t, const struct mr_explain_how *how,
         x->facts.au_cold = of_part.au_cold;
         forget_totals(x);
     }
+    x->counted_from = how->counted_from;
+    x->counted_to = how->counted_to;
     rc = how->measure ? how->measure(x, how->explain.stop, err) : 0;
     rc = rc ? rc : mr_advise(x, err);
     if (rc)

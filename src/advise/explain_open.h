@@ -16,7 +16,8 @@ struct mr_explain_how {
     /* What a results folder adds (the command, the storage probe, why it ended): `summary` while the run still holds
      * it, else summary.json in `folder`, which need not be one. */
     const json_t *summary;
-    const char *folder; /* NULL: the first path */
+    const char *folder;                /* NULL: the first path */
+    uint64_t counted_from, counted_to; /* of the explanation; 0: predictions are for the whole run */
     /* What only this machine can tell, before the rules are applied; NULL: nothing, and a report of one trace is always
      * the same. */
     int (*measure)(struct mr_explanation *x, const atomic_bool *stop, struct mr_error *err);

@@ -177,7 +177,7 @@ static void take_batch(struct replay *r)
     const struct mr_replay_batch *b = &r->b[r->consumed];
     struct actor *loop = &r->a[0];
     double hand = (double)b->hand_s * times(r->s->hand_x) + r->s->hand_s;
-    r->out.stall_s += r->now - r->wait_from + hand;
+    r->out.stall_s += b->uncounted ? 0 : r->now - r->wait_from + hand;
     loop->batch = r->consumed++;
     enter(r, loop, HAND, TIMER, hand, 0);
     dispatch_all(r);

@@ -28,6 +28,7 @@ struct mr_replay_batch {
     float start_s;                        /* where workers start with it: from the epoch's begin to the load's */
     float bytes;                          /* read */
     uint32_t epoch;
+    bool uncounted; /* replayed, but its wait is not part of the result */
 };
 
 #define MR_REPLAY_WORKERS 64
@@ -55,7 +56,7 @@ struct mr_replay_setup {
 };
 
 struct mr_replay_result {
-    double wall_s, stall_s;     /* of all batches; stall: load or wait, hand-over included */
+    double wall_s, stall_s;     /* of all batches; stall: load or wait, hand-over included, of those that count */
     double read_slow, cpu_slow; /* how much longer than undisturbed reads and CPU work took; 1: not */
     double compute_slow, other_slow;
 };

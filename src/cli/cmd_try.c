@@ -18,7 +18,7 @@ struct try_options {
     const char *steps, *out;
     int64_t repeat, threads;
     uint64_t limit;
-    bool apply, write, dry_run, json;
+    bool apply, write, keep_saves, dry_run, json;
 };
 
 #define FIELD(name) .key = #name, .offset = offsetof(struct try_options, name)
@@ -39,6 +39,9 @@ static const struct mr_option try_options[] = {
     {FIELD(out), .type = MR_OPT_STRING, .def = "",
      .doc = "Keeps the traces and what the runs printed in this folder: a1.mrt, b1.mrt, a1.log ...",
      .example = "--out tried"},
+    {FIELD(keep_saves), .type = MR_OPT_BOOL, .def = "false",
+     .doc = "The program saves checkpoints where it always does. By default they go to folders beside, on the same "
+            "storage, which are removed."},
     {FIELD(apply), .type = MR_OPT_BOOL, .def = "false",
      .doc = "Also prints the change as a unified diff of the script, where it gains something."},
     {FIELD(write), .type = MR_OPT_BOOL, .def = "false",
@@ -77,6 +80,7 @@ static int make_request(const struct mr_command_ctx *ctx, struct mr_trial_reques
                                    .id = o->what.n == 2 ? o->what.item[0] : NULL,
                                    .repeat = (unsigned)o->repeat,
                                    .out = o->out,
+                                   .keep_saves = o->keep_saves,
                                    .limit_ns = o->limit,
                                    .threads = (unsigned)o->threads,
                                    .stop = ctx->stop};
@@ -163,12 +167,15 @@ const struct mr_command mr_cmd_try = {
         "Runs the program of a trace again, by its recorded command line in its folder: as it is (A) and with the "
         "change "
         "of a finding (B), A B B A, and compares the same steps of both. The program is not edited: the change is made "
-        "while it runs (arguments of PyTorch's DataLoader). Each run is traced and ends behind the window.\n\n"
+        "while it runs (arguments of PyTorch's DataLoader; torch.save by our saver). Each run is traced and ends "
+        "behind the "
+        "window; checkpoints go to folders that are removed. A run of our own is repeated whole, with the finding's "
+        "options.\n\n"
         "The verdict is 'confirmed', 'smaller than predicted' (exit status 0), 'no gain', 'harmful' (3), or 'not "
         "decided' "
         "(6), with the runs that it would take. A program that cannot be run again, or ends before the window, ends "
         "with "
-        "6. What the program writes, it writes again.\n\n"
+        "6. What else the program writes, it writes again.\n\n"
         "Example:\n  millrace trace -o run.mrt -- python train.py\n  millrace report run.mrt\n  millrace try TH2 "
         "run.mrt",
     .table = {.section = "try", .doc = "Trials.", .options = try_options, .struct_bytes = sizeof(struct try_options)},

@@ -425,6 +425,7 @@ struct mr_finding {
     const char *snippet[MR_IDIOM_COUNT]; /* made of them, in the framework's language; NULL: none of it */
     const char *command;                 /* a command that exists and tries it; NULL */
     bool potential;                      /* hidden behind compute now: would matter if compute got faster */
+    bool counted;  /* saves_s follows from a replay of the counted steps (mr_explanation.counted_to) */
     double adds_s; /* of saves_s: beyond what the findings before this one save already. saves_s is for this change
                       alone; several of one cause do not add up, adds_s do */
 };
@@ -520,6 +521,9 @@ struct mr_explanation {
     struct mr_silence *silence;
     size_t silences;
     struct mr_verdict verdict;
+    /* Replays of the advisor count the waits of steps [counted_from, counted_to) of each rank, and take the whole run to
+     * be like them; counted_to 0: all steps. */
+    uint64_t counted_from, counted_to;
     unsigned unseen_waits; /* bit by wait class: the source does not record such calls */
 };
 

@@ -9,7 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define RUN "millrace run "
 #define LOADER "torch.utils.data.DataLoader"
+#define SAVE "torch.save"
 #define EVALUATION LOADER " of evaluation"
 
 /* Arguments of a loader that can be changed when it is used. */
@@ -24,6 +26,8 @@ static bool can_inject(const struct mr_change *c)
 {
     if (c->kind != MR_CHANGE_INJECTION || !c->key || !c->to)
         return false;
+    if (!strcmp(c->target, SAVE))
+        return !strcmp(c->key, "saver");
     if (strcmp(c->target, LOADER) != 0 && strcmp(c->target, EVALUATION) != 0)
         return false;
     for (unsigned i = 0; i < MR_ARRAY_LEN(arguments); i++)
@@ -32,12 +36,34 @@ static bool can_inject(const struct mr_change *c)
     return false;
 }
 
+/* Of a run of our own: other options. Data that would have to be written anew are none. */
+static bool is_option(const struct mr_change *c)
+{
+    return c->kind == MR_CHANGE_OPTION && c->key && c->to;
+}
+
+static bool can_run(const struct mr_explanation *x, const struct mr_finding *f)
+{
+    bool any = false;
+    for (size_t i = 0; i < f->changes; i++) {
+        any |= is_option(&f->change[i]);
+        if (is_option(&f->change[i]) && strstr(f->change[i].to, "NEW_FOLDER"))
+            return false;
+    }
+    return any && x->facts.workload && f->command && !strncmp(f->command, RUN, strlen(RUN));
+}
+
 bool mr_injection_possible(const struct mr_explanation *x, const struct mr_finding *f)
 {
-    for (size_t i = 0; i < f->changes && is_torch(x) && !x->facts.no_loader; i++)
-        if (can_inject(&f->change[i]))
-            return true;
-    return false;
+    if (x->facts.own_run)
+        return can_run(x, f);
+    bool saves = false, loads = false;
+    for (size_t i = 0; i < f->changes && is_torch(x); i++) {
+        bool save = !strcmp(f->change[i].target, SAVE);
+        saves |= save && can_inject(&f->change[i]);
+        loads |= !save && can_inject(&f->change[i]);
+    }
+    return saves || (loads && !x->facts.no_loader);
 }
 
 /* The program has it already: named, because it belongs to the others. */
@@ -93,12 +119,12 @@ static int add_rows(const struct mr_explanation *x, const struct mr_finding *f, 
     return failed ? -ENOMEM : 0;
 }
 
-static const char *wanted_of(const struct mr_finding *f, struct mr_arena *a)
+static const char *wanted_of(const struct mr_explanation *x, const struct mr_finding *f, struct mr_arena *a)
 {
     const char *text = "";
     for (size_t i = 0; i < f->changes && text; i++) {
         const struct mr_change *c = &f->change[i];
-        if (can_inject(c) && !is_same(c))
+        if ((x->facts.own_run ? is_option(c) : can_inject(c)) && !is_same(c))
             text = mr_arena_printf(a, "%s%s%s %s%s-> %s", text, *text ? ", " : "", c->key, c->from ? c->from : "",
                                    c->from ? " " : "", c->to);
     }
@@ -108,10 +134,11 @@ static const char *wanted_of(const struct mr_finding *f, struct mr_arena *a)
 /* Where somebody has to change the program, if that is known. */
 static int not_possible(const struct mr_explanation *x, const struct mr_finding *f, struct mr_error *err)
 {
-    const char *snippet = f->snippet[MR_IDIOM_PYTORCH];
-    const char *why = x->facts.no_loader ? "the loop reads its data by itself"
-                      : !is_torch(x)     ? "only programs that use PyTorch's DataLoader can be changed from outside"
-                                         : "it is no argument of a DataLoader";
+    const char *snippet = f->snippet[x->facts.own_run ? MR_IDIOM_MILLRACE : MR_IDIOM_PYTORCH];
+    const char *why = x->facts.own_run                    ? "it is no option of a run that reads the same data"
+                      : x->facts.no_loader && is_torch(x) ? "the loop reads its data by itself"
+                      : !is_torch(x) ? "only programs that use PyTorch's DataLoader can be changed from outside"
+                                     : "it is neither an argument of a DataLoader nor torch.save";
     int rc = mr_error_plain(err, MR_E_UNSUPPORTED, "%s cannot be tried on the program as it is: %s", f->id, why);
     if (snippet)
         mr_error_hint(err, "change it by hand: %s", snippet);
@@ -125,14 +152,22 @@ int mr_injection_of(const struct mr_explanation *x, const struct mr_finding *f, 
 {
     if (!mr_injection_possible(x, f))
         return not_possible(x, f, err);
-    struct mr_injection i = {.loaders = json_array(), .wanted = wanted_of(f, a)};
+    if (x->facts.own_run) {
+        *out = (struct mr_injection){
+            .words = f->command + strlen(RUN), .target = "workload", .wanted = wanted_of(x, f, a)};
+        return out->wanted ? 0 : mr_error_set(err, -ENOMEM, "cannot plan the change");
+    }
+    struct mr_injection i = {.loaders = json_array(), .wanted = wanted_of(x, f, a)};
+    for (size_t k = 0; k < f->changes; k++)
+        i.saver |= can_inject(&f->change[k]) && !strcmp(f->change[k].target, SAVE);
     int rc = i.loaders && i.wanted ? 0 : -ENOMEM;
     rc = rc ? rc : add_rows(x, f, false, i.loaders);
     rc = rc ? rc : add_rows(x, f, true, i.loaders);
     const json_t *first = json_array_get(i.loaders, 0), *file = json_object_get(first, "file");
-    i.target = file ? mr_arena_printf(a, "DataLoader at %s:%d", json_string_value(file),
-                                      (int)json_integer_value(json_object_get(first, "line")))
-                    : "DataLoader";
+    i.target = file      ? mr_arena_printf(a, "DataLoader at %s:%d", json_string_value(file),
+                                           (int)json_integer_value(json_object_get(first, "line")))
+               : i.saver ? SAVE
+                         : "DataLoader";
     if (rc || !i.target) {
         json_decref(i.loaders);
         return mr_error_set(err, -ENOMEM, "cannot plan the change");
@@ -148,7 +183,7 @@ int mr_injection_places(const struct mr_finding *f, json_t **out, struct mr_erro
     int failed = !list;
     for (size_t i = 0; i < f->changes; i++) {
         const struct mr_change *c = &f->change[i];
-        if (!can_inject(c) || is_same(c) || !c->file)
+        if (!can_inject(c) || is_same(c) || !c->file || !strcmp(c->target, SAVE))
             continue;
         if (!last || strcmp(last->file, c->file) != 0 || last->line != c->line) {
             set = json_object();

@@ -8,7 +8,9 @@
 #include <jansson.h>
 
 struct mr_injection {
-    json_t *loaders;    /* of the plan: one row per place and role; a new reference */
+    json_t *loaders;    /* of the plan: one row per place and role; a new reference; NULL: a run of our own */
+    bool saver;         /* torch.save by our own saver */
+    const char *words;  /* of a run of our own: behind "millrace run", with the change */
     const char *target; /* "DataLoader at train.py:41", in words; the arena's */
     const char *wanted; /* "num_workers 1 -> 4, ..." */
 };

@@ -6,9 +6,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -77,6 +80,26 @@ int mr_scratch_open(struct mr_scratch *out, struct mr_error *err)
     remove_all(out);
     mr_scratch_close(out);
     return rc;
+}
+
+/* Noted before it is made: a kill in between leaves nothing. */
+int mr_scratch_beside(const struct mr_scratch *s, const char *parent, char *out, struct mr_error *err)
+{
+    char list[PATH_MAX + 16];
+    uint64_t random = 0;
+    if (getrandom(&random, sizeof random, 0) != sizeof random)
+        return mr_error_set(err, -errno, "cannot make a folder in '%s'", parent);
+    snprintf(list, sizeof list, "%s/others", s->folder);
+    int n = snprintf(out, PATH_MAX, "%s/%s%016" PRIx64, parent, MR_SCRATCH_NAME, random);
+    if (n >= PATH_MAX)
+        return mr_error_set(err, -ENAMETOOLONG, "cannot make a folder in '%s'", parent);
+    FILE *f = fopen(list, "ae");
+    bool written = f && fprintf(f, "%s\n", out) > 0;
+    if (f)
+        written = fclose(f) == 0 && written;
+    if (!written)
+        return mr_error_set(err, -EIO, "cannot write '%s'", list);
+    return mkdir(out, 0700) == 0 ? 0 : mr_error_set(err, -errno, "cannot make a folder in '%s'", parent);
 }
 
 void mr_scratch_close(struct mr_scratch *s)

@@ -23,6 +23,8 @@ struct mr_scratch {
 
 /* In $TMPDIR or /tmp. Before threads are started: it forks. */
 int mr_scratch_open(struct mr_scratch *out, struct mr_error *err);
+/* A new folder in `parent`, to be removed with the other one; `out` has room for PATH_MAX. */
+int mr_scratch_beside(const struct mr_scratch *s, const char *parent, char *out, struct mr_error *err);
 /* Removes the folder, and returns when that is done. Accepts one that was never opened ({.hold = -1}). */
 void mr_scratch_close(struct mr_scratch *s);
 

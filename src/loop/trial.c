@@ -6,7 +6,9 @@
 #include "base/log.h"
 #include "base/regular_file.h"
 #include "base/strbuf.h"
+#include "base/temp_folder.h"
 #include "loop/rerun.h"
+#include "loop/trial_internal.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -20,8 +22,9 @@
 
 #define STEPS 100u /* of a window */
 #define BEFORE 20u /* steps in front of it, when workers start and caches fill */
-#define EPOCHS 3u  /* that begin within the window, where it is about them */
+#define EVENTS 3u  /* begins of epochs, or saves, within the window where it is about them */
 #define STEPS_MOST 1000u
+#define SAVED_MOST 64u
 #define LIMIT_S 60.0
 #define LIMIT_TIMES 4.0
 #define OTHER_WAIT 0.3 /* of the recorded wait: A waits otherwise than the recorded run */
@@ -63,9 +66,22 @@ static int choose_finding(struct mr_trial *t, struct mr_error *err)
     return t->finding ? 0 : no_finding(t, err);
 }
 
+static int choose_run(struct mr_trial *t, struct mr_error *err)
+{
+    const char *words = t->x->facts.workload;
+    if (t->x->facts.nodes > 1 || (t->x->ranks > 1 && !strstr(words, "--ranks")))
+        return mr_error_plain(err, MR_E_UNSUPPORTED,
+                              "'%s' was started by a launcher: a trial starts runs of one node by itself",
+                              t->x->source);
+    t->program = mr_arena_printf(&t->arena, "millrace run %s", words);
+    return t->program ? 0 : mr_error_set(err, -ENOMEM, "cannot start the run again");
+}
+
 static int choose_program(struct mr_trial *t, struct mr_error *err)
 {
     const struct mr_explain_start *s = t->x->start;
+    if (t->own)
+        return choose_run(t, err);
     if (!s || !s->command || !s->command[0])
         return mr_error_plain(err, MR_E_UNSUPPORTED, "'%s' does not have the command line that made it", t->x->source),
                mr_error_hint(err, "trace the program again: millrace trace -o new.mrt -- PROGRAM"), MR_E_UNSUPPORTED;
@@ -85,14 +101,16 @@ static int choose_program(struct mr_trial *t, struct mr_error *err)
 
 /* ---- the window ---- */
 
-/* Where changes at the begin of epochs, or in evaluation, are to be seen: the step behind the last epoch it takes. */
-static uint64_t end_of_epochs(const struct mr_explanation *x, uint64_t from)
+/* Where a change is to be seen at the begin of epochs, in evaluation, or in saves: the step at which enough of them are
+ * over. */
+static uint64_t end_of_events(const struct mr_explanation *x, uint64_t from, bool saves)
 {
-    unsigned begun = 0;
+    unsigned events = 0;
     for (size_t i = 1; i < x->steps && x->step[i].rank == x->step[0].rank; i++) {
         const struct mr_explain_step *s = &x->step[i];
-        begun += s->step >= from && (s->epoch != s[-1].epoch || s->phase != s[-1].phase);
-        if (begun > EPOCHS)
+        bool begins = s->epoch != s[-1].epoch || s->phase != s[-1].phase;
+        events += s->step >= from && (saves ? s->ns[MR_TIME_CHECKPOINT] > 0 : begins);
+        if (events > EVENTS)
             return s->step;
     }
     return mr_window_most(x);
@@ -102,12 +120,18 @@ static int choose_window(struct mr_trial *t, struct mr_error *err)
 {
     uint64_t most = mr_window_most(t->x), to = MR_MIN(most, (uint64_t)(BEFORE + STEPS));
     bool epochs = !strcmp(t->finding->id, "EP1") || !strcmp(t->finding->id, "EV1");
+    bool saves = !strncmp(t->finding->id, "CK", 2);
+    t->whole = t->own && t->req.to <= 0;
+    if (t->whole) {
+        t->to = most;
+        return mr_window_whole(t->x, &t->recorded, err);
+    }
     if (most < 8 && t->req.to <= 0)
         return mr_error_plain(err, MR_E_INCOMPLETE, "'%s' has %" PRIu64 " training steps: too few to compare",
                               t->x->source, most);
     t->from = MR_MIN((uint64_t)BEFORE, to / 6);
-    if (epochs)
-        to = MR_MIN(MR_MAX(to, end_of_epochs(t->x, t->from)), (uint64_t)STEPS_MOST);
+    if (epochs || saves)
+        to = MR_MIN(MR_MAX(to, end_of_events(t->x, t->from, saves)), (uint64_t)STEPS_MOST);
     t->to = to;
     if (t->req.to > 0) {
         t->from = (uint64_t)t->req.from;
@@ -131,26 +155,39 @@ static void predict(struct mr_trial *t, const struct mr_finding *f, double waits
                                                 share(f->saves_high_s, waits)};
 }
 
-/* By the same rule in the window; where it is silent there, by the whole run. */
+/* All steps of the finding's phase over those in the window: what is predicted by replays is for as many. */
+static double steps_per_counted(const struct mr_trial *t)
+{
+    const bool evaluates = !strcmp(t->finding->id, "EV1");
+    double all = 0, counted = 0;
+    for (size_t i = 0; i < t->x->steps; i++) {
+        const struct mr_explain_step *s = &t->x->step[i];
+        bool is = (s->phase == MR_EXPLAIN_EVAL) == evaluates;
+        all += is;
+        counted += is && s->step >= t->from && s->step < t->to;
+    }
+    return counted > 0 ? all / counted : NAN;
+}
+
+/* By a replay that counts the steps of the window; a rule without replay, by the whole run. */
 static int predict_window(struct mr_trial *t, const struct mr_trace *trace, struct mr_error *err)
 {
     const struct mr_explanation *x = t->x;
-    const double ns = (double)x->ns[MR_TIME_STALL] + (double)x->ns[MR_TIME_CHECKPOINT] + (double)x->ns[MR_TIME_LOGGING];
-    predict(t, t->finding, (ns - (double)x->first_ns) / 1e9);
-    if (!t->recorded.steps)
+    const double ns = (double)x->ns[MR_TIME_STALL] + (double)x->ns[MR_TIME_CHECKPOINT] +
+                      (double)x->ns[MR_TIME_LOGGING] + (double)x->ns[MR_TIME_BARRIER];
+    predict(t, t->finding, t->whole ? t->recorded.wait_s : (ns - (double)x->first_ns) / 1e9);
+    if (!t->recorded.steps || t->whole)
         return 0;
     struct mr_explanation *part = NULL;
-    const struct mr_explain_how how = {.explain = {.threads = t->req.threads,
-                                                   .rank = -1,
-                                                   .step_from = (int64_t)t->from,
-                                                   .step_to = (int64_t)t->to - 1,
-                                                   .source = t->req.path,
-                                                   .stop = t->req.stop},
-                                       .folder = t->req.path};
+    const struct mr_explain_how how = {
+        .explain = {.threads = t->req.threads, .rank = -1, .step_from = -1, .source = t->req.path, .stop = t->req.stop},
+        .folder = t->req.path,
+        .counted_from = t->from,
+        .counted_to = t->to};
     int rc = mr_explain_trace(trace, &how, &part, err);
     const struct mr_finding *f = rc ? NULL : finding_of(part, t->finding->id);
-    if (f && t->recorded.wait_s > 0)
-        predict(t, f, t->recorded.wait_s);
+    if (f && f->counted && t->recorded.wait_s > 0)
+        predict(t, f, t->recorded.wait_s * steps_per_counted(t));
     mr_explanation_free(part);
     return rc;
 }
@@ -163,6 +200,7 @@ static int open_trace(struct mr_trial *t, struct mr_error *err)
         .folder = t->req.path};
     int rc = mr_explain_read(&t->req.path, 1, t->req.threads, t->req.stop, &trace, err);
     rc = rc ? rc : mr_explain_trace(trace, &how, &t->x, err);
+    t->own = !rc && t->x->facts.own_run;
     rc = rc ? rc : choose_finding(t, err);
     rc = rc ? rc : mr_injection_of(t->x, t->finding, &t->arena, &t->injection, err);
     rc = rc ? rc : choose_program(t, err);
@@ -201,27 +239,62 @@ struct places {
     char name[24], plan[PATH_MAX], marks[PATH_MAX], report[PATH_MAX], log[PATH_MAX];
 };
 
-static int make_places(const struct mr_trial *t, struct mr_trial_run *run, struct places *p, struct mr_error *err)
+static int make_places(const struct mr_trial *t, struct mr_trial_one *run, struct places *p, struct mr_error *err)
 {
     const char *kept = *t->req.out ? t->req.out : t->scratch.folder;
     size_t number = 1;
-    for (const struct mr_trial_run *before = t->run; before < run; before++)
+    for (const struct mr_trial_one *before = t->run; before < run; before++)
         number += before->changed == run->changed;
     snprintf(p->name, sizeof p->name, "%c%zu", run->changed ? 'b' : 'a', number);
     snprintf(p->plan, sizeof p->plan, "%.4000s/%s.plan.json", t->scratch.folder, p->name);
     snprintf(p->marks, sizeof p->marks, "%.4000s/%s.marks", t->scratch.folder, p->name);
     snprintf(p->report, sizeof p->report, "%.4000s/%s.report", t->scratch.folder, p->name);
     snprintf(p->log, sizeof p->log, "%.4000s/%s.log", kept, p->name);
-    snprintf(run->trace, sizeof run->trace, "%.4000s/%s.mrt", kept, p->name);
+    snprintf(run->trace, sizeof run->trace, "%.4000s/%s%s", kept, p->name, t->own ? "" : ".mrt");
     return mkdir(p->marks, 0700) == 0 ? 0 : mr_error_set(err, -errno, "cannot make '%s'", p->marks);
 }
 
-static int write_plan(const struct mr_trial *t, const struct mr_trial_run *run, const struct places *p,
+/* Files that the recorded run saved, by folder and ending: those that open() is to move. */
+static json_t *saved_files(const struct mr_explanation *x)
+{
+    json_t *files = json_array();
+    for (size_t i = 0; i < x->checkpoints && json_array_size(files) < SAVED_MOST; i++) {
+        const struct mr_explain_checkpoint *c = &x->checkpoint[i];
+        const char *slash = c->path ? strrchr(c->path, '/') : NULL, *dot = slash ? strrchr(slash, '.') : NULL;
+        if (c->is_load || !dot || c->path[0] != '/')
+            continue;
+        json_t *file = json_pack("{s:s%, s:s}", "folder", c->path, (size_t)(slash - c->path), "suffix", dot);
+        bool known = !file;
+        for (size_t k = 0; k < json_array_size(files) && !known; k++)
+            known = json_equal(json_array_get(files, k), file);
+        if (!known)
+            json_array_append(files, file);
+        json_decref(file);
+    }
+    return files;
+}
+
+/* NULL: this run saves as the program does. */
+static json_t *saves_plan(const struct mr_trial *t, const struct mr_trial_one *run)
+{
+    char others[PATH_MAX + 16];
+    bool saver = run->changed && t->injection.saver;
+    if (t->req.keep_saves && !saver)
+        return NULL;
+    snprintf(others, sizeof others, "%s/others", t->scratch.folder);
+    return json_pack("{s:s, s:o, s:b, s:b}", "others", others, "files", saved_files(t->x), "saver", saver, "keep",
+                     t->req.keep_saves);
+}
+
+static int write_plan(const struct mr_trial *t, const struct mr_trial_one *run, const struct places *p,
                       struct mr_error *err)
 {
     json_t *loaders = run->changed ? json_incref(t->injection.loaders) : json_array();
     json_t *plan = json_pack("{s:i, s:I, s:s, s:s, s:o}", "version", 1, "end", (json_int_t)t->to, "marks", p->marks,
                              "report", p->report, "loaders", loaders);
+    json_t *saves = plan ? saves_plan(t, run) : NULL;
+    if (saves)
+        json_object_set_new(plan, "saves", saves);
     int rc = plan && json_dump_file(plan, p->plan, 0) == 0 ? 0 : mr_error_set(err, -EIO, "cannot write '%s'", p->plan);
     json_decref(plan);
     return rc;
@@ -258,7 +331,7 @@ static const char *last_line(struct mr_trial *t, const char *log)
     FILE *f = mr_fopen_regular(log);
     while (f && fgets(line, sizeof line, f)) {
         line[strcspn(line, "\n")] = 0;
-        if (*line)
+        if (*line && *line != ' ') /* not: hints, source lines of a traceback */
             snprintf(last, sizeof last, "%s", line);
     }
     if (f)
@@ -295,14 +368,15 @@ static int not_reached(struct mr_trial *t, const struct mr_rerun_result *r, cons
     return rc;
 }
 
-static int measure(struct mr_trial *t, struct mr_trial_run *run, struct mr_error *err)
+static int measure(struct mr_trial *t, struct mr_trial_one *run, struct mr_error *err)
 {
     struct mr_explanation *x = NULL;
     const char *path = run->trace;
     const struct mr_explain_how how = {
         .explain = {.threads = t->req.threads, .rank = -1, .step_from = -1, .stop = t->req.stop}};
     int rc = mr_explain_open(&path, 1, &how, &x, err);
-    rc = rc ? rc : mr_window_of(x, t->from, t->to, &run->window, err);
+    if (!rc)
+        rc = t->whole ? mr_window_whole(x, &run->window, err) : mr_window_of(x, t->from, t->to, &run->window, err);
     mr_explanation_free(x);
     return rc;
 }
@@ -310,6 +384,10 @@ static int measure(struct mr_trial *t, struct mr_trial_run *run, struct mr_error
 /* Whether the changed program changed anything. */
 static int check_injected(struct mr_trial *t, const struct places *p, struct mr_error *err)
 {
+    if (t->own) {
+        t->injected = (struct mr_injected){.changed = 1, .change = t->injection.wanted};
+        return 0;
+    }
     int rc = mr_injected_read(p->report, &t->arena, &t->injected, err);
     if (rc || t->injected.changed)
         return rc;
@@ -319,24 +397,47 @@ static int check_injected(struct mr_trial *t, const struct places *p, struct mr_
                           t->injection.target);
 }
 
-static int run_once(struct mr_trial *t, struct mr_trial_run *run, struct mr_error *err)
+static int rerun(struct mr_trial *t, struct mr_trial_one *run, const struct places *p, struct mr_rerun_result *r,
+                 struct mr_error *err)
+{
+    char *words[5];
+    uint64_t limit = t->req.limit_ns ? t->req.limit_ns : (uint64_t)(limit_of(t) * (double)MR_NS_PER_S);
+    struct mr_rerun how = {.argv = words, .log = p->log, .limit_ns = limit, .stop = t->req.stop};
+    int rc = 0;
+    if (t->own) {
+        char base[PATH_MAX + 32];
+        snprintf(base, sizeof base, "%.4000s/%s", t->scratch.folder, p->name);
+        rc = mr_trial_own_command(t, run, base, words, err);
+    } else {
+        rc = write_plan(t, run, p, err);
+        how.argv = (char *const *)(uintptr_t)t->x->start->command;
+        how.folder = t->x->start->folder;
+        how.trace = run->trace;
+        how.marks = p->marks;
+        how.extra = environment_of(t, p);
+        if (!rc && !how.extra)
+            rc = mr_error_set(err, -ENOMEM, "cannot run the program again");
+    }
+    return rc ? rc : mr_rerun(&how, r, err);
+}
+
+/* What a run left, unless it is to be kept. */
+static void remove_trace(const struct mr_trial *t, const struct mr_trial_one *run)
+{
+    if (*t->req.out)
+        return;
+    if (t->own)
+        (void)mr_temp_folder_remove(run->trace, NULL);
+    else
+        unlink(run->trace);
+}
+
+static int run_once(struct mr_trial *t, struct mr_trial_one *run, struct mr_error *err)
 {
     struct places p;
     struct mr_rerun_result r;
     int rc = make_places(t, run, &p, err);
-    rc = rc ? rc : write_plan(t, run, &p, err);
-    if (rc)
-        return rc;
-    const struct mr_rerun how = {.argv = (char *const *)(uintptr_t)t->x->start->command,
-                                 .folder = t->x->start->folder,
-                                 .extra = environment_of(t, &p),
-                                 .trace = run->trace,
-                                 .log = p.log,
-                                 .marks = p.marks,
-                                 .limit_ns =
-                                     t->req.limit_ns ? t->req.limit_ns : (uint64_t)(limit_of(t) * (double)MR_NS_PER_S),
-                                 .stop = t->req.stop};
-    rc = how.extra ? mr_rerun(&how, &r, err) : mr_error_set(err, -ENOMEM, "cannot run the program again");
+    rc = rc ? rc : rerun(t, run, &p, &r, err);
     if (rc)
         return rc;
     run->took_s = (double)r.took_ns / 1e9;
@@ -350,8 +451,7 @@ static int run_once(struct mr_trial *t, struct mr_trial_run *run, struct mr_erro
                                                        : not_reached(t, &r, &p, err);
     if (run->changed && !t->injected.changed)
         rc = check_injected(t, &p, err);
-    if (!*t->req.out)
-        unlink(run->trace);
+    remove_trace(t, run);
     return rc;
 }
 
@@ -410,7 +510,7 @@ int mr_trial_run(struct mr_trial *t, struct mr_error *err)
     if (!rc && !t->run)
         rc = mr_error_set(err, -ENOMEM, "cannot hold %zu runs", all);
     for (size_t i = 0; i < all && !rc && !t->failed; i++) {
-        struct mr_trial_run *run = &t->run[t->runs++];
+        struct mr_trial_one *run = &t->run[t->runs++];
         run->changed = i % 4 == 1 || i % 4 == 2;
         mr_log(MR_LOG_NOTE, "run %zu of %zu, %s", i + 1, all, run->changed ? "B, changed" : "A, as it is");
         rc = run_once(t, run, err);

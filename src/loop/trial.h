@@ -18,15 +18,16 @@ struct mr_trial_request {
     int64_t from, to;  /* steps [from, to); to 0: chosen */
     unsigned repeat;   /* runs of each side */
     const char *out;   /* traces and outputs of the runs are kept in this folder; "": not */
+    bool keep_saves;   /* the program saves where it always does */
     uint64_t limit_ns; /* for a run; 0: four times what the recorded one took, and a minute */
     unsigned threads;
     const atomic_bool *stop;
 };
 
-struct mr_trial_run {
+struct mr_trial_one {
     bool changed; /* B */
     double took_s;
-    char trace[PATH_MAX];
+    char trace[PATH_MAX]; /* of a run of ours: its results folder */
     struct mr_window window;
 };
 
@@ -36,13 +37,14 @@ struct mr_trial {
     struct mr_explanation *x; /* of the recorded trace */
     const struct mr_finding *finding;
     const char *program; /* its command line, for a shell */
+    bool own, whole;     /* a run of ours; all of it is compared, also what lies before and behind its steps */
     uint64_t from, to;
     struct mr_window recorded; /* the window of the recorded run; no steps: it has no such window */
     struct mr_prediction_share predicted;
     struct mr_injection injection;
     struct mr_injected injected;
     struct mr_scratch scratch;
-    struct mr_trial_run *run; /* in the order they were made */
+    struct mr_trial_one *run; /* in the order they were made */
     size_t runs;
     struct mr_judgement judgement;
     const char *failed; /* B ended with an error: its last line; NULL */

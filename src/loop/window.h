@@ -8,7 +8,9 @@
 #define MR_WINDOW_PARTS(X)                                                                                             \
     X(DATA, "data", "wait for data")                                                                                   \
     X(CHECKPOINT, "checkpoints", "checkpoints")                                                                        \
+    X(RANKS, "ranks", "wait for other ranks")                                                                          \
     X(LOGGING, "logging", "logging")                                                                                   \
+    X(OUTSIDE, "outside", "outside the steps") /* of whole runs */                                                     \
     X(REST, "rest", "everything else")
 enum mr_window_part {
 #define MR_WINDOW_ENUM(name, key, text) MR_WINDOW_##name,
@@ -32,6 +34,8 @@ struct mr_window {
 /* Takes the steps from an explanation; mr_window_done frees. MR_E_INCOMPLETE: a rank has fewer. */
 int mr_window_of(const struct mr_explanation *x, uint64_t from, uint64_t to, struct mr_window *out,
                  struct mr_error *err);
+/* All steps, and what lies before and behind them: data that are read first, saves that end last. */
+int mr_window_whole(const struct mr_explanation *x, struct mr_window *out, struct mr_error *err);
 void mr_window_done(struct mr_window *w);
 /* Steps that the rank with the fewest of them has. */
 uint64_t mr_window_most(const struct mr_explanation *x);

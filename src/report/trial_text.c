@@ -53,9 +53,16 @@ void mr_trial_plan_text(const struct mr_trial *t, struct mr_strbuf *out)
     mr_strbuf_printf(out, "\n  change     ");
     mr_strbuf_text(out, t->injection.target);
     mr_strbuf_printf(out, ": %s\n", t->injection.wanted);
-    mr_strbuf_printf(out, "  predicted  %s of the waits in these steps\n", share(p->share, p->low, p->high, text));
-    mr_strbuf_printf(out, "  window     steps %" PRIu64 " to %" PRIu64 ", %u runs of each, in turn, traced alike\n",
-                     t->from, t->to, t->req.repeat);
+    mr_strbuf_printf(out, "  predicted  %s of the waits %s\n", share(p->share, p->low, p->high, text),
+                     t->whole ? "of the run, what lies before and behind its steps included" : "in these steps");
+    if (t->whole)
+        mr_strbuf_printf(out, "  runs       %u of each, in turn, whole\n", t->req.repeat);
+    else
+        mr_strbuf_printf(out, "  window     steps %" PRIu64 " to %" PRIu64 ", %u runs of each, in turn, traced alike\n",
+                         t->from, t->to, t->req.repeat);
+    if (t->x->checkpoints && !t->req.keep_saves)
+        mr_strbuf_puts(out,
+                       "  saves      go to folders beside those of the program, which are removed (--keep-saves)\n");
 }
 
 /* ---- figures ---- */
@@ -79,8 +86,8 @@ static void mean_parts(const struct mr_trial *t, bool changed, double out[MR_WIN
 static void row(struct mr_strbuf *out, const char *name, double a, double b, const char *saved, const char *predicted)
 {
     char x[MR_HUMAN_LEN], y[MR_HUMAN_LEN];
-    mr_strbuf_printf(out, "  %-22s %10s %10s   %-22s%s%s\n", name, seconds(a, x), seconds(b, y), saved,
-                     *predicted ? " " : "", predicted);
+    mr_strbuf_printf(out, "  %-22s %10s %10s   %-*s%s\n", name, seconds(a, x), seconds(b, y), *predicted ? 30 : 0,
+                     saved, predicted);
 }
 
 static void put_runs(const struct mr_trial *t, bool changed, struct mr_strbuf *out)
@@ -100,7 +107,7 @@ static void put_figures(const struct mr_trial *t, struct mr_strbuf *out)
     char saved[128], predicted[128], s[MR_HUMAN_LEN], low[MR_HUMAN_LEN], high[MR_HUMAN_LEN];
     mean_parts(t, false, a, &wall_a);
     mean_parts(t, true, b, &wall_b);
-    mr_strbuf_printf(out, "\n  %-22s %10s %10s   %-22s %s\n", "", "A", "B", "saved", "predicted");
+    mr_strbuf_printf(out, "\n  %-22s %10s %10s   %-30s%s\n", "", "A", "B", "saved", "predicted");
     for (unsigned k = 0; k < MR_WINDOW_PART_COUNT; k++)
         if (a[k] > 0.001 * wall_a || b[k] > 0.001 * wall_a)
             row(out, part_text[k], a[k], b[k], seconds(a[k] - b[k], s), "");
@@ -112,7 +119,10 @@ static void put_figures(const struct mr_trial *t, struct mr_strbuf *out)
     snprintf(predicted, sizeof predicted, "%s [%s to %s]", seconds(j->predicted_s, s), seconds(j->predicted_low_s, low),
              seconds(j->predicted_high_s, high));
     char name[48];
-    snprintf(name, sizeof name, "these %" PRIu64 " steps", t->to - t->from);
+    if (t->whole)
+        snprintf(name, sizeof name, "the run");
+    else
+        snprintf(name, sizeof name, "these %" PRIu64 " steps", t->to - t->from);
     row(out, name, wall_a, wall_b, saved, predicted);
     put_runs(t, false, out);
     put_runs(t, true, out);
@@ -150,19 +160,21 @@ static void put_verdict(const struct mr_trial *t, struct mr_strbuf *out)
     switch (j->verdict) {
     case MR_TRIAL_CONFIRMED:
     case MR_TRIAL_SMALLER:
-        mr_strbuf_printf(out, "%s saves %s of the waits, %s were predicted; the steps take %s instead of %s",
-                         t->finding->id, saved, said, seconds(wall_b, x), seconds(wall_a, y));
+        mr_strbuf_printf(out, "%s saves %s of the waits, %s were predicted; %s %s instead of %s", t->finding->id, saved,
+                         said, t->whole ? "the run takes" : "the steps take", seconds(wall_b, x), seconds(wall_a, y));
         break;
     case MR_TRIAL_NO_GAIN:
-        mr_strbuf_printf(out, "%s saves at most %s of the %s that the steps take", t->finding->id,
-                         seconds(fmax(0, j->gain.high), x), seconds(wall_a, y));
+        mr_strbuf_printf(out, "%s saves at most %s of the %s that %s", t->finding->id,
+                         seconds(fmax(0, j->gain.high), x), seconds(wall_a, y),
+                         t->whole ? "the run takes" : "the steps take");
         break;
     case MR_TRIAL_HARMFUL:
         if (t->failed) {
             mr_strbuf_puts(out, "the changed program fails: ");
             mr_strbuf_text(out, t->failed);
         } else {
-            mr_strbuf_printf(out, "with %s the steps take %s longer", t->finding->id, seconds(-j->gain.saved, x));
+            mr_strbuf_printf(out, "with %s %s %s longer", t->finding->id, t->whole ? "the run takes" : "the steps take",
+                             seconds(-j->gain.saved, x));
         }
         break;
     case MR_TRIAL_UNDECIDED: put_undecided(t, out); break;
@@ -172,7 +184,7 @@ static void put_verdict(const struct mr_trial *t, struct mr_strbuf *out)
 
 void mr_trial_result_text(const struct mr_trial *t, struct mr_strbuf *out)
 {
-    if (t->injected.changed) {
+    if (t->injected.changed && !t->own) {
         mr_strbuf_puts(out, "  injected   ");
         mr_strbuf_text(out, t->injected.change);
         mr_strbuf_putc(out, '\n');
@@ -200,7 +212,7 @@ static json_t *saving_json(const struct mr_saving *s)
                      "low_s", number(s->low), "high_s", number(s->high));
 }
 
-static json_t *run_json(const struct mr_trial_run *r)
+static json_t *run_json(const struct mr_trial_one *r)
 {
     json_t *parts = json_object();
     for (unsigned k = 0; k < MR_WINDOW_PART_COUNT; k++) {
@@ -241,10 +253,10 @@ json_t *mr_trial_json(const struct mr_trial *t, bool ran)
     json_t *predicted = json_pack("{s:o, s:o, s:o}", "share", number(t->predicted.share), "low",
                                   number(t->predicted.low), "high", number(t->predicted.high));
     json_t *root =
-        json_pack("{s:s, s:s, s:o, s:o, s:s, s:O, s:[I,I], s:I, s:o}", "schema", "millrace.try/1", "id", t->finding->id,
+        json_pack("{s:s, s:s, s:o, s:o, s:s, s:o, s:[I,I], s:I, s:o}", "schema", "millrace.try/1", "id", t->finding->id,
                   "trace", mr_name_json(t->x->source), "program", mr_name_json(t->program), "wanted",
-                  t->injection.wanted, "loaders", t->injection.loaders, "steps", (json_int_t)t->from, (json_int_t)t->to,
-                  "repeat", (json_int_t)t->req.repeat, "predicted", predicted);
+                  t->injection.wanted, "loaders", t->own ? json_null() : json_incref(t->injection.loaders), "steps",
+                  (json_int_t)t->from, (json_int_t)t->to, "repeat", (json_int_t)t->req.repeat, "predicted", predicted);
     if (root && ran)
         add_result(t, root);
     return root;

@@ -76,6 +76,23 @@ def what_cannot_be_tried_is_said(folder):
     assert done.returncode == 6 and "can't open file" in done.stderr, done
 
 
+def saves_go_to_folders_that_are_removed(folder):
+    saved = os.path.join(folder, "saved")
+    os.mkdir(saved)
+    path = trace(folder, "saves", "40", saved)
+    before = {name: os.stat(os.path.join(saved, name)).st_mtime_ns for name in os.listdir(saved)}
+    assert len(before) == 4, before
+    for words in (("--keep-saves", "--steps", "4:20"), ("--steps", "4:30")):
+        done = millrace_try("CK2", "--json", "--repeat", "1", *words, path)
+        told = json.loads(done.stdout)
+        assert done.returncode == 6 and told["injected"] == "saver torch.save -> millrace.checkpoint.Saver", done
+        if "--keep-saves" in words:
+            assert before["last.pt"] != os.stat(os.path.join(saved, "last.pt")).st_mtime_ns
+            before = {name: os.stat(os.path.join(saved, name)).st_mtime_ns for name in os.listdir(saved)}
+    after = {name: os.stat(os.path.join(saved, name)).st_mtime_ns for name in os.listdir(saved)}
+    assert before == after, (before, after)
+
+
 def killed_trial_leaves_nothing(folder):
     before = set(glob.glob(os.path.join(folder, "millrace-*")))
     path = trace(folder, "starved", "400")
@@ -115,5 +132,6 @@ with tempfile.TemporaryDirectory(dir=BUILD) as work:
         COPY_TRACE = os.path.join(work, "copy.mrt")
         subprocess.run([MILLRACE, "trace", "-q", "-o", COPY_TRACE, "--", sys.executable, SCRIPT_COPY, "starved", "30"], check=True)
         what_cannot_be_tried_is_said(work)
+        saves_go_to_folders_that_are_removed(work)
         killed_trial_leaves_nothing(work)
         verdicts_are_those_of_the_programs(work)

@@ -65,6 +65,23 @@ static void closed_forms(void **state)
 }
 
 /* Two at a time of eight, whatever their bytes; what workers set up is in their first batch after each start. */
+/* A window is replayed behind what came before it: its workers have started, and their batches are ready. */
+static void batches_that_do_not_count_fill_the_queue(void **state)
+{
+    (void)state;
+    struct mr_replay_batch b[100];
+    const struct mr_replay_setup four = {.workers = 4, .ahead = 8}, one = {.workers = 1, .ahead = 2};
+    struct mr_replay_result out;
+    fill(b, 100, 0.3, 0.1, 0.1);
+    for (size_t i = 0; i < 20; i++)
+        b[i].uncounted = true;
+    assert_true(mr_replay_run(b, 100, &four, &out));
+    assert_float_equal(out.stall_s, 0, 1e-3);
+    assert_true(mr_replay_run(b, 100, &one, &out));
+    assert_float_equal(out.stall_s, 80 * 0.3, 1e-3);
+    assert_float_equal(out.wall_s, 0.4 + 99 * 0.3 + 100 * 0.1, 1e-3);
+}
+
 static void slots_and_what_workers_set_up(void **state)
 {
     (void)state;
@@ -250,6 +267,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(closed_forms),
+        cmocka_unit_test(batches_that_do_not_count_fill_the_queue),
         cmocka_unit_test(slots_and_what_workers_set_up),
         cmocka_unit_test(epochs_that_drain_begin_anew),
         cmocka_unit_test(replay_agrees_with_small_steps),

@@ -36,6 +36,7 @@ class _Plan:
         self.marks: str = plan.get("marks", "")
         self.report: str = plan.get("report", "")
         self.loaders: list[dict[str, Any]] = plan.get("loaders", [])
+        self.saves: dict[str, Any] = plan.get("saves", {})
         self.steps = 0
         self.seen: set[Any] = set()  # loaders that gave a batch of the current step
         self.last_ns = 0
@@ -200,6 +201,10 @@ def _own_loader(plan: _Plan, module: Any, put: Any) -> None:
         put(iterator, "__next__", _of_next(plan, iterator.__dict__["__next__"]))
 
 
+def _of_saves(saves: Any, change: Any) -> Any:
+    return lambda plan, module, put: change(saves, module, put)
+
+
 def add_to(patches: dict[str, Any], put: Any) -> None:
     """Adds what the plan says to the table of instrument.py: behind the tracing of the same modules, so that changes
     are outside of the spans."""
@@ -217,3 +222,9 @@ def add_to(patches: dict[str, Any], put: Any) -> None:
 
     behind("torch.utils.data.dataloader", _torch_loader)
     behind("millrace.torch", _own_loader)
+    if plan.saves:
+        from . import _inject_saves
+
+        saves = _inject_saves.Saves(plan.saves, plan.tell)
+        for name, change in _inject_saves.CHANGES.items():
+            behind(name, _of_saves(saves, change))
