@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define MR_HTTP_ABI 1
+#define MR_HTTP_ABI 2
 #define MR_HTTP_MODULE_SYMBOL "mr_http_module"
 #define MR_HTTP_HEADERS_MAX 12
 
@@ -41,6 +41,12 @@ struct mr_http_request {
     void (*on_header)(struct mr_http_request *r, const char *name, size_t name_len, const char *value, size_t len);
     void (*head)(struct mr_http_request *r);                             /* H2 */
     bool (*data)(struct mr_http_request *r, const void *data, size_t n); /* false: stop */
+    /* Where the next bytes of the body belong, set by `head`; a transport that can receives them there, in order, and calls
+     * `took` for what has come. What is beyond into_room, and all of it from one that cannot, goes to `data`. took NULL:
+     * everything does. */
+    void *into;
+    size_t into_room;
+    void (*took)(struct mr_http_request *r, size_t n);
     /* out */
     long status;
     enum mr_http_failure failure;

@@ -50,10 +50,17 @@ static time_t http_time(const char *value, size_t len)
     return strptime(text, "%a, %d %b %Y %H:%M:%S", &tm) ? timegm(&tm) : 0;
 }
 
-static void note_clock(struct mr_s3_client *c, time_t server)
+/* Looked at once a second: answers of the same second have the same text. */
+static void note_clock(struct mr_s3_lane *l, const char *value, size_t len)
 {
+    size_t n = MR_MIN(len, sizeof l->date - 1);
+    if (!memcmp(l->date, value, n) && !l->date[n])
+        return;
+    memcpy(l->date, value, n);
+    l->date[n] = '\0';
+    time_t server = http_time(value, len);
     if (server)
-        atomic_store_explicit(&c->skew_ms, ((int64_t)server - (int64_t)time(NULL)) * 1000, memory_order_relaxed);
+        atomic_store_explicit(&l->c->skew_ms, ((int64_t)server - (int64_t)time(NULL)) * 1000, memory_order_relaxed);
 }
 
 static void on_header(struct mr_http_request *r, const char *name, size_t name_len, const char *value, size_t len)
@@ -73,9 +80,10 @@ static void on_header(struct mr_http_request *r, const char *name, size_t name_l
     } else if (is_name(name, name_len, "etag")) {
         snprintf(s->etag, sizeof s->etag, "%.*s", (int)MR_MIN(len, sizeof s->etag - 1), value);
     } else if (is_name(name, name_len, "last-modified")) {
-        s->mtime_s = (uint64_t)http_time(value, len);
+        if (s->op->verb == MR_S3_HEAD) /* reads have no use for it */
+            s->mtime_s = (uint64_t)http_time(value, len);
     } else if (is_name(name, name_len, "date")) {
-        note_clock(s->lane->c, http_time(value, len));
+        note_clock(s->lane, value, len);
     } else if (is_name(name, name_len, "x-amz-bucket-region")) {
         snprintf(s->region_hint, sizeof s->region_hint, "%.*s", (int)MR_MIN(len, sizeof s->region_hint - 1), value);
     } else if (is_name(name, name_len, "retry-after")) {
@@ -101,6 +109,15 @@ static void on_head(struct mr_http_request *r)
     atomic_store_explicit(&s->lane->c->reached, true, memory_order_relaxed);
     s->is_stray = (r->status == 206 && !part) || !is_of_one_version(s);
     s->is_body = op->place && (whole || part) && !s->is_stray;
+    if (s->is_body && r->took) {
+        r->into = op->place;
+        r->into_room = op->room;
+    }
+}
+
+static void on_took(struct mr_http_request *r, size_t n)
+{
+    ((struct mr_s3_send *)r)->got += n;
 }
 
 /* Bodies go straight to where they belong; of a whole object as much as there is room for. */
@@ -170,6 +187,8 @@ static void finish(struct mr_s3_lane *l, struct mr_s3_op *op)
     l->done_tail = &op->next;
     if (op->code)
         atomic_fetch_add_explicit(&l->c->stats.failures, 1, memory_order_relaxed);
+    if (l->c->ended)
+        l->c->ended(l->c->ended_user, op);
 }
 
 static void make_ready(struct mr_s3_lane *l, struct mr_s3_op *op)
@@ -290,6 +309,7 @@ static int send_op(struct mr_s3_lane *l, struct mr_s3_op *op, unsigned which, st
     if (!s)
         return mr_error_set(err, -ENOMEM, "cannot send a request");
     s->op = op;
+    s->r.took = op->place ? on_took : NULL;
     int rc = mr_s3_prepare(l, op, s, err);
     if (!rc && (rc = l->c->http->start(l->http, &s->r)) < 0)
         mr_error_set(err, rc, "cannot send a request");
@@ -344,8 +364,11 @@ static void note_times(struct mr_s3_lane *l, struct mr_s3_op *op, const struct m
     atomic_fetch_add_explicit(&st->first_byte_ns, s->r.first_byte_ns, memory_order_relaxed);
     atomic_fetch_add_explicit(&st->bytes_in, s->got + s->answer.len, memory_order_relaxed);
     atomic_fetch_add_explicit(&st->bytes_out, op->body_bytes, memory_order_relaxed);
-    if (s->r.connect_ns)
+    atomic_fetch_add_explicit(&st->answer_ns, s->r.end_ns, memory_order_relaxed);
+    if (s->r.connect_ns) {
         atomic_fetch_add_explicit(&st->connects, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&st->connect_ns, s->r.connect_ns, memory_order_relaxed);
+    }
 }
 
 static void note_good(struct mr_s3_lane *l, const struct mr_s3_send *s)
@@ -640,6 +663,12 @@ void mr_s3_lane_put(struct mr_s3_lane *l)
     l->next = l->c->free_lanes;
     l->c->free_lanes = l;
     pthread_mutex_unlock(&l->c->lock);
+}
+
+void mr_s3_client_watch(struct mr_s3_client *c, mr_s3_ended_fn *fn, void *user)
+{
+    c->ended_user = user;
+    c->ended = fn;
 }
 
 const struct mr_s3_stats *mr_s3_client_stats(const struct mr_s3_client *c)

@@ -38,7 +38,7 @@ struct mr_s3_config {
 
 struct mr_s3_stats {
     _Atomic uint64_t requests, answers, retries, slowdowns, hedges, hedges_won, connects, bytes_in, bytes_out,
-        first_byte_ns, failures;
+        first_byte_ns, connect_ns, answer_ns, failures; /* ns: summed over answers; answer_ns: until their last byte */
 };
 
 struct mr_s3_client;
@@ -69,7 +69,7 @@ struct mr_s3_op {
     long status;      /* of the last answer; 0: there was none */
     size_t got;       /* bytes at `place` */
     uint64_t total;   /* size of the object */
-    uint64_t mtime_s; /* Last-Modified */
+    uint64_t mtime_s; /* Last-Modified, of HEAD */
     char etag[MR_S3_ETAG_MAX];
     struct mr_strbuf text; /* body where there is no place, or of an error; freed by mr_s3_op_done */
     unsigned tries;
@@ -83,6 +83,9 @@ struct mr_s3_op {
 
 int mr_s3_client_open(const struct mr_s3_config *c, struct mr_s3_client **out, struct mr_error *err);
 void mr_s3_client_close(struct mr_s3_client *c); /* all lanes are back; accepts NULL */
+/* Called in the lane's thread for each op that has ended; before the first one starts. */
+typedef void mr_s3_ended_fn(void *user, const struct mr_s3_op *op);
+void mr_s3_client_watch(struct mr_s3_client *c, mr_s3_ended_fn *fn, void *user);
 const struct mr_s3_stats *mr_s3_client_stats(const struct mr_s3_client *c);
 const struct mr_http_ops *mr_s3_client_http(const struct mr_s3_client *c);
 const char *mr_s3_client_endpoint(const struct mr_s3_client *c); /* http://127.0.0.1:7070; for people */

@@ -21,6 +21,8 @@ struct mr_s3_client {
     uint64_t connect_timeout_ns, stall_timeout_ns, deadline_ns;
     double hedge;
     struct mr_s3_stats stats;
+    mr_s3_ended_fn *ended;
+    void *ended_user;
     _Atomic bool no_conditional;
     _Atomic bool reached;      /* some server has answered: what breaks now may come back */
     _Atomic uint64_t first_ns; /* when the first op started; 0: none has */
@@ -66,6 +68,9 @@ struct mr_s3_lane {
     uint64_t slowed_ns, seed, answers;
     uint64_t latency_ns[64], slow_ns; /* of recent answers; how long the slowest of them took, 0: not computed */
     unsigned latencies;
+    char date[40];    /* Date of the last answer */
+    time_t stamped_s; /* of `stamp` */
+    char stamp[17];   /* x-amz-date */
     /* what signing needs, copied when one of the generations changes */
     struct mr_s3_credentials credentials;
     struct mr_s3_signing_key key;

@@ -42,10 +42,10 @@ int mr_s3_split(const char *path, char bucket[MR_S3_BUCKET_MAX], const char **ke
 static int refresh(struct mr_s3_lane *l, time_t now, struct mr_error *err)
 {
     struct mr_s3_client *c = l->c;
-    char date[17];
     int rc = 0;
-    mr_s3_amz_date(now, date);
-    date[8] = '\0';
+    if (l->stamped_s != now)
+        mr_s3_amz_date(now, l->stamp);
+    l->stamped_s = now;
     pthread_mutex_lock(&c->lock);
     bool old = c->credentials.expires && c->credentials.expires < now + 300;
     if (!c->anonymous && (!c->have_credentials || old)) {
@@ -62,11 +62,11 @@ static int refresh(struct mr_s3_lane *l, time_t now, struct mr_error *err)
         explicit_bzero(&fresh, sizeof fresh);
     }
     unsigned generation = c->credentials.generation + 1000003u * c->region_generation;
-    if (!rc && (generation != l->generation || strcmp(date, l->day) != 0)) {
+    if (!rc && (generation != l->generation || memcmp(l->stamp, l->day, 8) != 0)) {
         l->credentials = c->credentials;
         snprintf(l->region, sizeof l->region, "%s", c->region);
         snprintf(l->host, sizeof l->host, "%s", c->host);
-        memcpy(l->day, date, sizeof l->day);
+        memcpy(l->day, l->stamp, 8);
         l->generation = generation;
         mr_s3_signing_key(c->http, l->credentials.secret, now, l->region, "s3", &l->key);
     }
@@ -144,7 +144,7 @@ static void add_conditions(struct builder *b, const struct mr_s3_op *op)
     }
 }
 
-static void add_signed(struct builder *b, const struct mr_s3_op *op, const char *host, const char *payload, time_t now)
+static void add_signed(struct builder *b, const struct mr_s3_op *op, const char *host, const char *payload)
 {
     struct mr_s3_lane *l = b->s->lane;
     char text[64];
@@ -156,8 +156,7 @@ static void add_signed(struct builder *b, const struct mr_s3_op *op, const char 
     }
     b->signed_header[b->n_signed++] = (struct mr_s3_header){.name = "host", .value = host};
     add(b, "x-amz-content-sha256", payload, true);
-    mr_s3_amz_date(now, text);
-    add(b, "x-amz-date", text, true);
+    add(b, "x-amz-date", l->stamp, true);
     if (*l->credentials.token)
         add(b, "x-amz-security-token", l->credentials.token, true);
 }
@@ -184,14 +183,14 @@ int mr_s3_prepare(struct mr_s3_lane *l, struct mr_s3_op *op, struct mr_s3_send *
             mr_s3_hash_hex(c->http, op->body, op->body_bytes, payload);
         else /* TLS protects a body */
             snprintf(payload, sizeof payload, "%s", op->body_bytes ? MR_S3_UNSIGNED_PAYLOAD : nothing);
-        add_signed(&b, op, host, payload, now);
+        add_signed(&b, op, host, payload);
         const struct mr_s3_to_sign what = {.method = s->r.method,
                                            .path = path,
                                            .query = query,
                                            .header = b.signed_header,
                                            .headers = b.n_signed,
                                            .payload_hash = payload,
-                                           .time = now};
+                                           .stamp = l->stamp};
         b.full |= !mr_s3_authorization(c->http, &what, l->credentials.access_key, &l->key, authorization);
         add(&b, "Authorization", authorization, false);
     }

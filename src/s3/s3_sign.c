@@ -101,18 +101,18 @@ static void put(struct text *t, const char *s)
 /* A header's value with spaces at its ends cut and runs of them made one. */
 static void put_value(struct text *t, const char *v)
 {
-    char one[2] = "";
-    while (*v == ' ')
-        v++;
-    for (; *v; v++) {
-        const char *next = v + strspn(v, " ");
-        if (*v == ' ' && (!*next || next > v + 1)) {
-            v = next - 1;
-            if (!*next)
-                break;
+    v += strspn(v, " ");
+    for (size_t n; *v; v += n + strspn(v + n, " ")) { /* word by word */
+        n = strcspn(v, " ");
+        if (n >= (size_t)(t->end - t->at)) {
+            t->full = true;
+            return;
         }
-        one[0] = *v;
-        put(t, one);
+        memcpy(t->at, v, n);
+        t->at += n;
+        *t->at = '\0';
+        if (v[n + strspn(v + n, " ")])
+            put(t, " ");
     }
 }
 
@@ -150,13 +150,12 @@ static bool canonical(const struct mr_s3_to_sign *s, char *out, size_t cap)
 bool mr_s3_authorization(const struct mr_http_ops *http, const struct mr_s3_to_sign *s, const char *access_key,
                          const struct mr_s3_signing_key *key, char out[MR_S3_AUTHORIZATION_MAX])
 {
-    char text[CANONICAL_MAX], hash[MR_S3_HEX], date[17];
+    char text[CANONICAL_MAX], hash[MR_S3_HEX];
     uint8_t mac[32];
     if (!canonical(s, text, sizeof text))
         return false;
     mr_s3_hash_hex(http, text, strlen(text), hash);
-    mr_s3_amz_date(s->time, date);
-    snprintf(text, sizeof text, "AWS4-HMAC-SHA256\n%s\n%s\n%s", date, key->scope, hash);
+    snprintf(text, sizeof text, "AWS4-HMAC-SHA256\n%s\n%s\n%s", s->stamp, key->scope, hash);
     hmac_text(http, key->key, text, mac);
     mr_s3_hex(mac, sizeof mac, hash);
     struct text t = {.at = out, .end = out + MR_S3_AUTHORIZATION_MAX};

@@ -25,8 +25,7 @@ struct mr_s3_to_sign {
     const char *method, *path, *query;
     const struct mr_s3_header *header;
     unsigned headers;
-    const char *payload_hash;
-    time_t time;
+    const char *payload_hash, *stamp; /* stamp: mr_s3_amz_date */
 };
 
 /* A key for one day, region and service: four HMACs that are made once a day. */

@@ -47,13 +47,14 @@ static void check(const struct vector *v, size_t n, time_t t, const char *access
     struct mr_s3_signing_key key;
     mr_s3_signing_key(http, secret, t, "us-east-1", service, &key);
     for (size_t i = 0; i < n; i++, v++) {
-        char path[256], out[MR_S3_AUTHORIZATION_MAX];
+        char path[256], stamp[17], out[MR_S3_AUTHORIZATION_MAX];
+        mr_s3_amz_date(t, stamp);
         struct mr_s3_to_sign s = {.method = v->method,
                                   .path = path,
                                   .query = v->query,
                                   .header = v->header,
                                   .payload_hash = v->payload,
-                                  .time = t};
+                                  .stamp = stamp};
         assert_true(mr_s3_encode(v->path, true, path, sizeof path));
         while (s.headers < HEADERS_MAX && v->header[s.headers].name)
             s.headers++;
