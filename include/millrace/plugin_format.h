@@ -269,6 +269,13 @@ struct mr_unit_rows {
     uint64_t each, n, before;
 };
 
+/* Memory of a unit, malloc'ed; NULL: none yet. */
+struct mr_unit_memory {
+    void *data;
+    size_t cap;
+};
+#define MR_UNIT_HEAD 64u /* bytes before raw bytes that are read into such memory */
+
 struct mr_field_ops {
     uint32_t size; /* sizeof(struct mr_field_ops) as the format was compiled */
     /* Finds samples and fields. A sample without one of the fields is MR_E_FORMAT, naming sample and field. */
@@ -296,7 +303,16 @@ struct mr_field_ops {
      * i + 1 of a file is then the row behind sample i. `unit` is what unpack made; the values lie in it. */
     int (*rows)(const struct mr_layout *layout, const struct mr_sample_ref *ref, const void *unit, size_t len,
                 struct mr_unit_rows *out, struct mr_error *err);
+    /* Optional, with `rows`: unpack into memory that was used before and may be reallocated. */
+    int (*unpack_into)(const struct mr_layout *layout, const void *raw, size_t len, struct mr_unit_memory *m,
+                       size_t *out_len, struct mr_error *err);
+    /* Optional, with unpack_into: the `len` raw bytes lie in m->data from MR_UNIT_HEAD on and become the unit where they
+     * are. 1: they cannot, and are as they were. With len 0: is it worth trying? 0 or 1. */
+    int (*unpack_here)(const struct mr_layout *layout, struct mr_unit_memory *m, size_t len, size_t *out_len,
+                       struct mr_error *err);
 };
+/* Has the format this operation? Not if it was compiled before there was one. */
+#define MR_FIELD_OPS_HAVE(ops, op) ((ops)->size >= offsetof(struct mr_field_ops, op) + sizeof((ops)->op) && (ops)->op)
 /* The format's, or NULL; also of a plug-in that was compiled before there were any. */
 const struct mr_field_ops *mr_format_fields(const struct mr_format_ops *ops);
 

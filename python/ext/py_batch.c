@@ -80,22 +80,23 @@ static int swap_rows(struct mr_loader *l, struct mr_batch *b, void *fresh, struc
 
 static int copy_facts(const struct mr_batch *b, struct taken *t)
 {
+    bool rows = !b->n_fields; /* fields have their own */
+    for (uint32_t i = 0; i < b->n && !t->labelled; i++)
+        t->labelled = b->labels[i] != MR_SAMPLE_NO_LABEL;
     t->ids = malloc(b->n * sizeof(*t->ids));
-    t->labels = malloc(b->n * sizeof(*t->labels));
-    t->row = malloc(b->n * sizeof(*t->row));
-    t->shapes = malloc(b->n * sizeof(*t->shapes));
+    t->labels = t->labelled ? malloc(b->n * sizeof(*t->labels)) : NULL;
+    t->row = rows ? malloc(b->n * sizeof(*t->row)) : NULL;
+    t->shapes = rows ? malloc(b->n * sizeof(*t->shapes)) : NULL;
     t->stored = b->stored ? calloc(b->n, sizeof(*t->stored)) : NULL;
-    if (!t->ids || !t->labels || !t->row || !t->shapes || (b->stored && !t->stored))
+    if (!t->ids || (t->labelled && !t->labels) || (rows && (!t->row || !t->shapes)) || (b->stored && !t->stored))
         return -ENOMEM;
     memcpy(t->ids, b->ids, b->n * sizeof(*t->ids));
-    memcpy(t->labels, b->labels, b->n * sizeof(*t->labels));
+    if (t->labelled)
+        memcpy(t->labels, b->labels, b->n * sizeof(*t->labels));
     if (b->stored)
         memcpy(t->stored, b->stored, b->n * sizeof(*t->stored));
-    for (uint32_t i = 0; i < b->n; i++) {
-        t->labelled = t->labelled || b->labels[i] != MR_SAMPLE_NO_LABEL;
-        if (!t->regular)
-            t->shapes[i] = *mr_batch_shape(b, i);
-    }
+    for (uint32_t i = 0; rows && !t->regular && i < b->n; i++)
+        t->shapes[i] = *mr_batch_shape(b, i);
     return 0;
 }
 
@@ -114,7 +115,7 @@ void taken_free(struct taken *t)
 int batch_take(struct mr_loader *l, struct mr_batch *b, void *fresh, struct taken *t)
 {
     *t = (struct taken){.n = b->n, .epoch = b->epoch, .index = b->index, .shape = b->shape, .fresh = fresh != NULL};
-    t->regular = is_regular(b);
+    t->regular = !b->n_fields && is_regular(b);
     t->row_bytes = b->row_bytes;
     int rc = copy_facts(b, t);
     if (!rc && b->n_fields)

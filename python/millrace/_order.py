@@ -86,6 +86,8 @@ class Order:
             batch_sampler = BatchSampler(sampler, 1, False)
         self.batch_sampler = batch_sampler
         self._random = type(batch_sampler) is BatchSampler and type(sampler) is RandomSampler
+        self._sequential = type(batch_sampler) is BatchSampler and type(sampler) is SequentialSampler
+        self._sequence: list[int] = []  # what a SequentialSampler gives, the same in every epoch
         self._peeked = None
         self._can_peek = type(batch_sampler) is BatchSampler and type(sampler) in (
             RandomSampler,
@@ -103,6 +105,8 @@ class Order:
             batches = iter(self.batch_sampler) if self._workers else batches
         if self._random:
             return self._draw_all_but_the_tail()
+        if self._sequential:
+            return self._draw_in_sequence()
         self._drawn = [list(batch) for batch in batches]
         return [index for batch in self._drawn for index in batch]
 
@@ -118,6 +122,16 @@ class Order:
         )
         return drawn
 
+    def _draw_in_sequence(self) -> list[int]:
+        """Without asking the sampler for each number, which takes longer than reading a row of a table."""
+        n, size = len(self.sampler), self.batch_sampler.batch_size
+        if self.batch_sampler.drop_last:
+            n -= n % size
+        if len(self._sequence) != n:
+            self._sequence = list(range(n))
+        self._drawn = [self._sequence[i : i + size] for i in range(0, n, size)]
+        return self._sequence
+
     def draw(self) -> list[int]:
         """Sample numbers of the epoch that begins now, batch after batch."""
         self._verified = None
@@ -126,7 +140,7 @@ class Order:
         drawn = self._draw()
         self.batches, self._draws_seed, self.flat = self._drawn, not self._persistent, drawn
         self.tail = self._drawn_tail if self._random else None
-        if self._peeked is not None and self._peeked != drawn:
+        if self._peeked is not None and self._peeked is not drawn and self._peeked != drawn:
             self._can_peek = False  # the program draws from the same generator: looking ahead is in vain
         self._peeked = None
         return drawn

@@ -27,6 +27,7 @@ class Source:
         self.fields: _fields.Selection | None = None  # which ones are read, where samples have several
         self.unpack: Callable[[Any], Any] | None = None  # makes what is delivered of the bytes of a batch
         self.seen: list[tuple[Any, Any]] = []  # data sets and the transforms they had
+        self._taken: tuple[Any, Any, bytes] | None = None  # what take() had and made last
         self._unnamed = isinstance(manifest, int)
         if isinstance(manifest, int):
             weakref.finalize(self, os.close, manifest)
@@ -57,7 +58,10 @@ class Source:
     def take(self, indices: Sequence[int]) -> bytes:
         """The sample numbers of these indices, in the form of the native loader."""
         ids = self.ids
-        return array("Q", indices if ids is None else [ids[i] for i in indices]).tobytes()
+        if self._taken is None or self._taken[0] is not indices or self._taken[1] is not ids:
+            numbers = array("Q", indices if ids is None else [ids[i] for i in indices]).tobytes()
+            self._taken = (indices, ids, numbers)  # an epoch is announced before it is started
+        return self._taken[2]
 
 
 def _again(

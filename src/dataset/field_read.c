@@ -179,6 +179,13 @@ int mr_reader_stored_bytes(struct mr_dataset_reader *r, unsigned k, const uint8_
     return stored_bytes(r, k, NULL, NULL, raw, err);
 }
 
+int mr_reader_stored_bytes_to(struct mr_dataset_reader *r, unsigned k, uint8_t *to, struct mr_error *err)
+{
+    const uint8_t *raw;
+    assert(r->fetch.slice[k].n_ranges == 1);
+    return stored_bytes(r, k, NULL, to, &raw, err);
+}
+
 /* ---- decoding ---- */
 
 struct reading {

@@ -19,7 +19,7 @@ bool mr_dataset_reads_rows(const struct mr_dataset *ds)
     const struct mr_field_ops *ops = mr_format_fields(f);
     const struct mr_manifest *m = mr_dataset_manifest(ds);
     struct mr_manifest_pos pos;
-    bool units = n && ops && ops->size >= sizeof(*ops) && ops->rows && mr_manifest_locate(m, 0, &pos, NULL) == 0;
+    bool units = n && ops && MR_FIELD_OPS_HAVE(ops, rows) && mr_manifest_locate(m, 0, &pos, NULL) == 0;
     for (unsigned k = 0; k < n && units; k++) {
         const struct mr_field *x = &mr_manifest_schema(m)->field[field[k]].field;
         struct mr_field_place place;
@@ -68,19 +68,66 @@ static uint32_t count_within(const struct mr_row_list *rows, uint64_t first, uin
     return k;
 }
 
-/* Reads and decodes the unit of the field that is planned. */
-static int load_unit(struct mr_dataset_reader *r, void **data, size_t *len, uint64_t *stored, struct mr_error *err)
+/* Unpacks what the reader has at `raw` into memory of the cache. */
+static int unpack_unit(const struct mr_dataset_reader *r, struct mr_unit_cache *cache, const void *raw,
+                       struct mr_unit_memory *m, size_t *len, struct mr_error *err)
 {
     const struct mr_fetch_slice *s = &r->fetch.slice[0];
-    const uint8_t *raw;
+    const struct mr_field_ops *ops = mr_format_fields(r->format);
+    if (!MR_FIELD_OPS_HAVE(ops, unpack_into)) {
+        *m = (struct mr_unit_memory){0};
+        int rc = r->format->unpack(&s->layout, raw, s->length, &m->data, len, err);
+        m->cap = rc ? 0 : *len;
+        return rc;
+    }
+    *m = mr_unit_cache_memory(cache, s->length); /* more where it was compressed */
+    return ops->unpack_into(&s->layout, raw, s->length, m, len, err);
+}
+
+/* Reads a unit to where its values may stay. 1: they may not, or need not. */
+static int load_here(struct mr_dataset_reader *r, struct mr_unit_cache *cache, struct mr_unit_memory *m, size_t *len,
+                     struct mr_error *err)
+{
+    const struct mr_fetch_slice *s = &r->fetch.slice[0];
+    const struct mr_field_ops *ops = mr_format_fields(r->format);
+    *m = (struct mr_unit_memory){0};
+    if (s->n_ranges != 1 || !MR_FIELD_OPS_HAVE(ops, unpack_here) || ops->unpack_here(&s->layout, NULL, 0, NULL, err))
+        return 1;
     uint64_t begin = mr_now_ns();
-    int rc = mr_reader_stored_bytes(r, 0, &raw, err);
+    *m = mr_unit_cache_memory(cache, MR_UNIT_HEAD + s->length);
+    if (!m->data)
+        return mr_error_set(err, -ENOMEM, "cannot read %llu bytes", (unsigned long long)s->length);
+    int rc = mr_reader_stored_bytes_to(r, 0, (uint8_t *)m->data + MR_UNIT_HEAD, err);
+    uint64_t read = mr_now_ns();
+    r->times.read_ns += read - begin;
+    if (rc)
+        return rc < 0 ? rc : MR_E_INTERNAL;
+    rc = ops->unpack_here(&s->layout, m, s->length, len, err);
+    if (rc == 1) { /* of another encoding */
+        struct mr_unit_memory raw = *m;
+        rc = unpack_unit(r, cache, (uint8_t *)raw.data + MR_UNIT_HEAD, m, len, err);
+        mr_unit_cache_recycle(cache, raw);
+    }
+    r->times.decode_ns += mr_now_ns() - read;
+    return rc < 0 ? rc : 0;
+}
+
+/* Reads and decodes the unit of the field that is planned. */
+static int load_unit(struct mr_dataset_reader *r, struct mr_unit_cache *cache, struct mr_unit_memory *m, size_t *len,
+                     uint64_t *stored, struct mr_error *err)
+{
+    const uint8_t *raw;
+    *stored += r->fetch.slice[0].length;
+    int rc = load_here(r, cache, m, len, err);
+    if (rc != 1)
+        return rc;
+    uint64_t begin = mr_now_ns();
+    rc = mr_reader_stored_bytes(r, 0, &raw, err);
     uint64_t read = mr_now_ns();
     if (!rc)
-        rc = r->format->unpack(&s->layout, raw, s->length, data, len, err);
+        rc = unpack_unit(r, cache, raw, m, len, err);
     r->times.read_ns += read - begin;
     r->times.decode_ns += mr_now_ns() - read;
-    *stored += s->length;
     return rc < 0 ? rc : 0;
 }
 
@@ -93,15 +140,19 @@ static int get_unit(struct mr_dataset_reader *r, struct mr_unit_cache *cache, st
         mr_unit_cache_get(cache, f->pos.file, f->n_ranges ? f->range[0].extent.offset : UINT64_MAX, &mine);
     if (!u)
         return mr_error_set(err, -ENOMEM, "cannot keep what samples share");
-    void *data = NULL;
+    struct mr_unit_memory m = {0};
     size_t len = 0;
-    int rc = mine ? load_unit(r, &data, &len, stored, err) : 0;
+    int rc = mine ? load_unit(r, cache, &m, &len, stored, err) : 0;
+    if (mine && rc) {
+        mr_unit_cache_recycle(cache, m);
+        m.data = NULL;
+    }
     if (mine)
-        mr_unit_cache_fill(cache, u, rc ? NULL : data, len);
+        mr_unit_cache_fill(cache, u, m, len);
     if (!rc && !u->data) /* for another thread; the sample by itself says why */
         rc = mr_error_plain(err, MR_E_FORMAT, "what samples share cannot be read");
     if (rc)
-        mr_unit_cache_put(cache, u);
+        mr_unit_cache_put(cache, u, 0, 0);
     else
         *out = u;
     return rc;
@@ -130,7 +181,7 @@ static int read_run(struct mr_dataset_reader *r, const struct mr_field_rows *to,
         *done = count_within(list, first, first + rows.n);
         copy_run(list, dst, to->stride, rows.values, to->each, *done, first);
     }
-    mr_unit_cache_put(to->cache, u);
+    mr_unit_cache_put(to->cache, u, rc ? 0 : *done, rc ? 0 : rows.n);
     return rc;
 }
 

@@ -148,7 +148,7 @@ int mr_gen_fields_resolve(struct mr_gen_plan *p, struct mr_error *err)
     for (unsigned k = 0; r >= 0 && k < p->n_fields; k++) {
         p->field[k].content = mr_gen_field_content(&p->content, k);
         if (p->field[k].storage != MR_FIELD_LABEL)
-            p->field[k].storage = ops->size >= sizeof(*ops) ? ops->writes_as : MR_FIELD_RAW;
+            p->field[k].storage = MR_FIELD_OPS_HAVE(ops, writes_as) ? ops->writes_as : MR_FIELD_RAW;
     }
     return r;
 }

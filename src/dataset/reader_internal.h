@@ -73,6 +73,8 @@ int mr_reader_explain(struct mr_dataset_reader *r, uint64_t id, int rc, struct m
 int mr_reader_decode_picture(struct mr_dataset_reader *r, struct mr_sample_out *o, struct mr_error *err);
 /* The stored bytes of slice k, one range behind the other, from the store. */
 int mr_reader_stored_bytes(struct mr_dataset_reader *r, unsigned k, const uint8_t **raw, struct mr_error *err);
+/* The same of a slice of one range, to `to`. */
+int mr_reader_stored_bytes_to(struct mr_dataset_reader *r, unsigned k, uint8_t *to, struct mr_error *err);
 /* Memory for n fields. */
 int mr_reader_reserve_fields(struct mr_dataset_reader *r, unsigned n, struct mr_error *err);
 void mr_reader_free_fields(struct mr_dataset_reader *r);

@@ -13,6 +13,7 @@
 #include "format/parquet_unit.h"
 #include "format/parquet_write.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 typedef unsigned long long ull;
@@ -62,7 +63,32 @@ static int parquet_unpack(const struct mr_layout *layout, const void *raw, size_
 {
     struct mr_pq_layout l;
     int rc = mr_pq_layout_get(layout, &l, err);
-    return rc < 0 ? rc : mr_pq_unit_decode(&l.type, raw, len, out, out_len, err);
+    struct mr_unit_memory m = {0};
+    if (rc == 0)
+        rc = mr_pq_unit_decode(&l.type, raw, len, &m, out_len, err);
+    if (rc == 0)
+        *out = m.data;
+    else
+        free(m.data);
+    return rc;
+}
+
+static int parquet_unpack_into(const struct mr_layout *layout, const void *raw, size_t len, struct mr_unit_memory *m,
+                               size_t *out_len, struct mr_error *err)
+{
+    struct mr_pq_layout l;
+    int rc = mr_pq_layout_get(layout, &l, err);
+    return rc < 0 ? rc : mr_pq_unit_decode(&l.type, raw, len, m, out_len, err);
+}
+
+static int parquet_unpack_here(const struct mr_layout *layout, struct mr_unit_memory *m, size_t len, size_t *out_len,
+                               struct mr_error *err)
+{
+    struct mr_pq_layout l;
+    int rc = mr_pq_layout_get(layout, &l, err);
+    if (rc < 0)
+        return rc;
+    return len ? mr_pq_unit_here(&l.type, m, len, out_len, err) : !mr_pq_unit_may_stay(&l.type);
 }
 
 /* The unit's values where its rows are as many as the layout says: else others would be taken for them. */
@@ -179,6 +205,8 @@ static const struct mr_field_ops field_ops = {
     .writer_close = mr_pq_close,
     .writer_abort = mr_pq_abort,
     .rows = parquet_rows,
+    .unpack_into = parquet_unpack_into,
+    .unpack_here = parquet_unpack_here,
 };
 
 const struct mr_format_ops mr_format_parquet = {

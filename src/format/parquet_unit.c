@@ -32,6 +32,8 @@ struct builder {
     uint64_t values;         /* of all data pages, with empty rows */
     uint8_t *unit;
     uint64_t at, cap; /* of unit */
+    uint64_t from;    /* where the first value lies in it */
+    bool here;        /* the pages lie in unit, too, behind `at` */
     uint64_t *end;    /* ragged: of each row, in bytes from the first value on */
     uint64_t rows;
     bool ragged, open; /* open: a row has begun, and may go on */
@@ -77,6 +79,11 @@ static int grow(struct builder *b, uint64_t more, struct mr_error *err)
         return mr_error_plain(err, MR_E_LIMIT, "a unit of %llu decoded bytes is over the limit of %llu", (ull)need,
                               (ull)mr_pq_unit_limit);
     uint64_t cap = MR_MAX(need, b->cap + b->cap / 2);
+    if (b->at == b->from) { /* nothing is in it */
+        free(b->unit);
+        b->unit = NULL;
+        b->cap = 0;
+    }
     uint8_t *grown = realloc(b->unit, cap);
     if (!grown)
         return no_memory(cap, err);
@@ -112,9 +119,9 @@ static int put_plain(struct builder *b, const uint8_t *p, uint64_t len, uint64_t
         return mr_pq_unpack_bits(p, len, n, to) ? 0 : damaged("values", err);
     if (len / b->physical < n)
         return damaged("values", err);
-    if (b->each == b->physical)
-        memcpy(to, p, n * b->each);
-    else
+    if (b->each == b->physical && to != p)
+        memmove(to, p, n * b->each); /* within the unit, where the pages lie in it */
+    else if (b->each != b->physical)
         mr_pq_narrow(p, n, b->physical, b->each, to);
     return 0;
 }
@@ -148,6 +155,7 @@ static void repeat(uint8_t *to, const uint8_t *value, uint64_t n, unsigned each)
     }
 }
 
+MR_SIMD_CLONES
 static uint32_t largest(const uint32_t *v, uint64_t n)
 {
     uint32_t max = 0;
@@ -164,7 +172,7 @@ static int put_string(struct builder *b, const uint8_t *p, uint64_t len, struct 
         return rc;
     memcpy(b->unit + b->at, p, len);
     b->at += len;
-    b->end[b->rows++] = b->at - sizeof(struct mr_pq_unit);
+    b->end[b->rows++] = b->at - b->from;
     return 0;
 }
 
@@ -313,7 +321,7 @@ static int add_level_run(struct builder *b, uint32_t rep, uint32_t def, uint64_t
                          struct mr_error *err)
 {
     const struct mr_pq_type *t = b->t;
-    uint64_t first = (b->at - sizeof(struct mr_pq_unit)) / b->each;
+    uint64_t first = (b->at - b->from) / b->each;
     if (rep > 1 || def > t->max_def || (rep == 1 && !b->open))
         return damaged("levels", err);
     if (def < t->max_def && def >= t->list_def)
@@ -428,6 +436,8 @@ static int add_data_page(struct builder *b, const struct mr_pq_page *page, const
     }
     int rc =
         page->type == MR_PQ_DATA_PAGE ? split_v1(b, page, body, &parts, err) : split_v2(b, page, body, &parts, err);
+    if (rc == 0 && b->here && b->at == MR_UNIT_HEAD) /* the first values stay; others follow them */
+        b->at = b->from = (uint64_t)(parts.values.p - b->unit);
     if (rc == 0 && b->t->max_rep)
         rc = add_lists(b, parts.rep, parts.def, page->values, &n, err);
     else if (rc == 0 && b->t->max_def)
@@ -527,19 +537,22 @@ static int decode_pages(struct builder *b, const uint8_t *raw, size_t len, struc
     return 0;
 }
 
-static int reserve(struct builder *b, struct mr_error *err)
+static int reserve_ends(struct builder *b, struct mr_error *err)
 {
-    uint64_t bytes = 0;
-    b->at = sizeof(struct mr_pq_unit);
-    if (!mr_mul_ok(b->values, b->each, &bytes))
-        bytes = UINT64_MAX / 2;
-    int rc = grow(b, bytes, err);
-    if (rc || !b->ragged)
-        return rc;
     if (b->values > mr_pq_unit_limit / sizeof(*b->end))
         return mr_error_plain(err, MR_E_LIMIT, "a unit of %llu rows is over the limit", (ull)b->values);
     b->end = malloc((b->values + 1) * sizeof(*b->end));
     return b->end ? 0 : no_memory(b->values * sizeof(*b->end), err);
+}
+
+static int reserve(struct builder *b, struct mr_error *err)
+{
+    uint64_t bytes = 0;
+    b->at = b->from = sizeof(struct mr_pq_unit);
+    if (!mr_mul_ok(b->values, b->each, &bytes))
+        bytes = UINT64_MAX / 2;
+    int rc = grow(b, bytes, err);
+    return rc || !b->ragged ? rc : reserve_ends(b, err);
 }
 
 /* Are all rows as long as the first one? */
@@ -552,12 +565,13 @@ static uint64_t common_length(const struct builder *b)
     return each;
 }
 
-static int finish(struct builder *b, void **out, size_t *out_len, struct mr_error *err)
+static int finish(struct builder *b, size_t *out_len, struct mr_error *err)
 {
-    struct mr_pq_unit u = {.rows = b->rows, .each = b->each, .data_at = sizeof u, .data_bytes = b->at - sizeof u};
-    if (b->ragged) {
-        u.is_ragged = 1;
+    struct mr_pq_unit u = {.rows = b->rows, .each = b->each, .data_at = b->from, .data_bytes = b->at - b->from};
+    if (b->ragged)
         u.each = common_length(b);
+    if (b->ragged && !u.each) {
+        u.is_ragged = 1;
         u.ends_at = MR_ALIGN_UP(b->at, 8);
         b->at = u.ends_at;
         int rc = grow(b, b->rows * sizeof(*b->end), err);
@@ -566,32 +580,86 @@ static int finish(struct builder *b, void **out, size_t *out_len, struct mr_erro
         memcpy(b->unit + b->at, b->end, b->rows * sizeof(*b->end));
         b->at += b->rows * sizeof(*b->end);
     }
-    assert(b->unit); /* its header was there first */
+    assert(b->unit && b->from >= sizeof u); /* its header was there first */
     memcpy(b->unit, &u, sizeof u);
-    *out = b->unit;
     *out_len = b->at;
-    b->unit = NULL;
     return 0;
 }
 
-int mr_pq_unit_decode(const struct mr_pq_type *t, const void *raw, size_t len, void **out, size_t *out_len,
-                      struct mr_error *err)
+static void builder_done(struct builder *b)
 {
-    struct builder b = {.t = t, .physical = mr_pq_physical_bytes(t), .each = mr_pq_value_bytes(t)};
+    free(b->end);
+    free(b->scratch);
+    free(b->dictionary);
+    free(b->dictionary_page);
+    free(b->word);
+}
+
+static struct builder builder_of(const struct mr_pq_type *t, const struct mr_unit_memory *m)
+{
+    struct builder b = {.t = t,
+                        .physical = mr_pq_physical_bytes(t),
+                        .each = mr_pq_value_bytes(t),
+                        .unit = m->data,
+                        .cap = m->data ? m->cap : 0};
     b.ragged = t->max_rep || !b.each;
+    return b;
+}
+
+int mr_pq_unit_decode(const struct mr_pq_type *t, const void *raw, size_t len, struct mr_unit_memory *m,
+                      size_t *out_len, struct mr_error *err)
+{
+    struct builder b = builder_of(t, m);
     int rc = look_at_pages(&b, raw, len, err);
     if (rc == 0)
         rc = reserve(&b, err);
     if (rc == 0)
         rc = decode_pages(&b, raw, len, err);
     if (rc == 0)
-        rc = finish(&b, out, out_len, err);
-    free(b.unit);
-    free(b.end);
-    free(b.scratch);
-    free(b.dictionary);
-    free(b.dictionary_page);
-    free(b.word);
+        rc = finish(&b, out_len, err);
+    *m = (struct mr_unit_memory){b.unit, b.cap};
+    builder_done(&b);
+    return rc;
+}
+
+/* ---- values that stay where they are ---- */
+
+bool mr_pq_unit_may_stay(const struct mr_pq_type *t)
+{
+    unsigned each = mr_pq_value_bytes(t);
+    return t->codec == MR_PQ_UNCOMPRESSED && each && each == mr_pq_physical_bytes(t) && t->physical != MR_PQ_BOOLEAN;
+}
+
+/* All pages hold plain values; counts them. */
+static bool stays(struct builder *b, const uint8_t *raw, size_t len)
+{
+    struct mr_pq_page page;
+    for (size_t at = 0; at < len; at += page.header_bytes + page.bytes) {
+        if (mr_pq_page_parse(raw + at, len - at, len - at, &page, NULL) || !is_data(&page) ||
+            page.encoding != MR_PQ_PLAIN)
+            return false;
+        b->values += page.values;
+    }
+    return true;
+}
+
+int mr_pq_unit_here(const struct mr_pq_type *t, struct mr_unit_memory *m, size_t len, size_t *out_len,
+                    struct mr_error *err)
+{
+    struct builder b = builder_of(t, m);
+    const uint8_t *raw = b.unit + MR_UNIT_HEAD;
+    static_assert(MR_UNIT_HEAD >= sizeof(struct mr_pq_unit), "no room for the header of a unit");
+    if (!mr_pq_unit_may_stay(t) || !stays(&b, raw, len))
+        return 1;
+    b.here = true;
+    b.at = b.from = MR_UNIT_HEAD;
+    int rc = b.ragged ? reserve_ends(&b, err) : 0;
+    if (rc == 0)
+        rc = decode_pages(&b, raw, len, err);
+    if (rc == 0)
+        rc = finish(&b, out_len, err);
+    *m = (struct mr_unit_memory){b.unit, b.cap};
+    builder_done(&b);
     return rc;
 }
 

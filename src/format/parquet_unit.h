@@ -17,10 +17,17 @@ struct mr_pq_unit {
     uint64_t is_ragged; /* there are ends */
 };
 
-/* Decodes the pages in `raw` (data pages, and a dictionary page anywhere among them) to a malloc'ed unit. Page checksums
- * are checked where there are any. MR_E_FORMAT, MR_E_CORRUPT, MR_E_UNSUPPORTED, MR_E_LIMIT; a null is MR_E_FORMAT. */
-int mr_pq_unit_decode(const struct mr_pq_type *t, const void *raw, size_t len, void **out, size_t *out_len,
-                      struct mr_error *err);
+/* Decodes the pages in `raw` (data pages, and a dictionary page anywhere among them) to a unit in m, which grows as
+ * needed. Page checksums are checked where there are any. MR_E_FORMAT, MR_E_CORRUPT, MR_E_UNSUPPORTED, MR_E_LIMIT; a
+ * null is MR_E_FORMAT. */
+int mr_pq_unit_decode(const struct mr_pq_type *t, const void *raw, size_t len, struct mr_unit_memory *m,
+                      size_t *out_len, struct mr_error *err);
+/* Makes the unit of the pages that lie in m from MR_UNIT_HEAD on: values that are stored as they are delivered stay
+ * there. 1: they are not, and nothing was done. */
+int mr_pq_unit_here(const struct mr_pq_type *t, struct mr_unit_memory *m, size_t len, size_t *out_len,
+                    struct mr_error *err);
+/* Is there a chance of that? */
+bool mr_pq_unit_may_stay(const struct mr_pq_type *t);
 /* The value of row `row`; false: there is no such row. */
 bool mr_pq_unit_row(const void *unit, size_t len, uint64_t row, const void **data, uint64_t *bytes);
 /* Bytes of a physical value; 0: they differ. */

@@ -291,9 +291,10 @@ static int prepare_slot(struct mr_loader *l, uint64_t batch)
                                  .labels = s->labels,
                                  .bytes = s->bytes,
                                  .stored = s->stored};
-    memset(s->stored, 0, s->n * sizeof(*s->stored));
     if (l->n_fields)
         mr_loader_prepare_fields(l, s);
+    else
+        memset(s->stored, 0, s->n * sizeof(*s->stored));
     atomic_store(&s->slab_used, 0);
     atomic_store(&s->read_bytes, 0);
     atomic_store(&s->failed, 0);
@@ -570,8 +571,10 @@ static void describe(const struct mr_loader *l, struct slot *s)
 static int deliver(struct mr_loader *l, struct slot *s, struct mr_batch **out)
 {
     uint64_t bytes = 0;
-    for (uint32_t i = 0; i < s->batch.n; i++)
+    for (uint32_t i = 0; i < s->batch.n && !l->columns; i++)
         bytes += s->bytes[i];
+    if (l->columns)
+        bytes = s->batch.n * l->column_bytes;
     if (l->n_fields)
         mr_loader_describe_fields(l, s);
     else

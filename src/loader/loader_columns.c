@@ -10,6 +10,8 @@
 #include "dataset/unit_cache.h"
 #include "loader/loader_internal.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define RUN_MOST 8192u
@@ -26,7 +28,7 @@ void mr_loader_choose_columns(struct mr_loader *l)
         l->has_labels = l->has_labels || s->field[i].field.storage == MR_FIELD_LABEL;
     for (unsigned k = 0; k < l->n_fields && can; k++)
         l->column_bytes += mr_loader_shape_bytes(&l->field[k].shape);
-    l->units = can ? mr_unit_cache_create(UNIT_BYTES) : NULL;
+    l->units = can ? mr_unit_cache_create(UNIT_BYTES, l->p.order.mode == MR_ORDER_SEQUENTIAL) : NULL;
     l->columns = l->units != NULL;
 }
 
@@ -36,29 +38,55 @@ uint64_t mr_loader_column_run(const struct mr_loader *l)
     return MR_MAX(1u, MR_MIN(MR_MAX(share, MR_MIN(l->p.batch_size, 1024u)), RUN_MOST));
 }
 
+int mr_loader_alloc_columns(struct mr_loader *l, unsigned n_slabs, struct mr_error *err)
+{
+    const size_t n = (size_t)n_slabs + l->n_slots, each = (size_t)l->n_fields * l->p.batch_size;
+    if (!l->columns)
+        return 0;
+    l->column_table = calloc(n, sizeof(*l->column_table));
+    l->column_rows = calloc(n * each, sizeof(*l->column_rows)); /* memory is taken as slabs are used */
+    if (!l->column_table || !l->column_rows)
+        return mr_error_set(err, -ENOMEM, "cannot make %u batches of %u fields", l->n_slots, l->n_fields);
+    for (size_t i = 0; i < n; i++)
+        l->column_table[i].rows = l->column_rows + i * each;
+    return 0;
+}
+
+void mr_loader_free_columns(struct mr_loader *l)
+{
+    free(l->column_table);
+    free(l->column_rows);
+}
+
 /* Rows of all fields, in the slab that the slot has now. */
 static void lay_out(struct mr_loader *l, struct slot *s)
 {
+    const unsigned slabs = l->n_slots + l->p.spare;
+    unsigned number = mr_loader_slab_number(l, s->slab);
+    struct column_table *t = &l->column_table[number < slabs ? number : slabs + (unsigned)(s - l->slots)];
     for (unsigned k = 0; k < l->n_fields; k++) {
         const struct loader_field *x = &l->field[k];
-        struct field_slot *f = &s->field[k];
-        if (f->laid_out == s->slab)
-            continue;
-        const uint64_t bytes = mr_loader_shape_bytes(&x->shape), stride = x->stride;
         const uint8_t *at = s->slab + x->at;
-        for (uint32_t i = 0; i < l->p.batch_size; i++)
-            f->rows[i] = at + i * stride;
-        for (uint32_t i = 0; !f->laid_out && i < l->p.batch_size; i++)
-            f->bytes[i] = bytes;
-        f->laid_out = s->slab;
+        const uint64_t stride = x->stride;
+        s->field[k].rows = t->rows + (size_t)k * l->p.batch_size;
+        for (uint32_t i = 0; t->slab != s->slab && i < l->p.batch_size; i++)
+            s->field[k].rows[i] = at + i * stride;
     }
+    t->slab = s->slab;
 }
 
 void mr_loader_prepare_columns(struct mr_loader *l, struct slot *s)
 {
-    bool first = s->field[0].laid_out == NULL;
     lay_out(l, s);
-    for (uint32_t i = 0; first && i < l->p.batch_size; i++) {
+    if (s->field[0].laid_out)
+        return;
+    for (unsigned k = 0; k < l->n_fields; k++) {
+        const uint64_t bytes = mr_loader_shape_bytes(&l->field[k].shape);
+        for (uint32_t i = 0; i < l->p.batch_size; i++)
+            s->field[k].bytes[i] = bytes;
+        s->field[k].laid_out = true;
+    }
+    for (uint32_t i = 0; i < l->p.batch_size; i++) {
         s->bytes[i] = l->column_bytes;
         s->labels[i] = MR_SAMPLE_NO_LABEL;
     }

@@ -264,13 +264,13 @@ int mr_loader_alloc_fields(struct mr_loader *l, struct slot *s)
     bool there = s->field && s->field_out;
     for (unsigned k = 0; there && k < l->n_fields; k++) {
         struct field_slot *f = &s->field[k];
-        f->rows = calloc(n, sizeof(*f->rows));
+        f->rows = l->columns ? NULL : calloc(n, sizeof(*f->rows)); /* columns: of the slab's table */
         f->bytes = calloc(n, sizeof(*f->bytes));
         f->shapes = calloc(n, sizeof(*f->shapes));
         f->overflow = calloc(n, sizeof(*f->overflow));
         f->offsets = calloc((size_t)n + 1, sizeof(*f->offsets));
         f->lengths = calloc((size_t)n * MR_SAMPLE_DIMS_MAX, sizeof(*f->lengths));
-        there = f->rows && f->bytes && f->shapes && f->overflow && f->offsets && f->lengths;
+        there = (f->rows || l->columns) && f->bytes && f->shapes && f->overflow && f->offsets && f->lengths;
         s->field_out[k] = &f->out;
     }
     return there ? 0 : -ENOMEM;
@@ -289,7 +289,8 @@ void mr_loader_free_fields(struct mr_loader *l, struct slot *s)
     for (unsigned k = 0; s->field && k < l->n_fields; k++) {
         struct field_slot *f = &s->field[k];
         forget_overflow(l, f);
-        free(f->rows);
+        if (!l->columns)
+            free(f->rows);
         free(f->bytes);
         free(f->shapes);
         free(f->overflow);

@@ -36,8 +36,8 @@ struct field_slot {
     void **overflow; /* rows that did not fit their region */
     void *joined;    /* an array that did not fit its region */
     uint64_t joined_cap;
-    _Atomic uint64_t used;   /* of the region, where rows differ */
-    const uint8_t *laid_out; /* the slab that rows point into, where columns are read; NULL: none yet */
+    _Atomic uint64_t used; /* of the region, where rows differ */
+    bool laid_out;         /* columns: `bytes` are set, which stay */
 };
 
 /* What a field cost one thread. */
@@ -56,6 +56,13 @@ void mr_loader_prepare_fields(struct mr_loader *l, struct slot *s);
 int mr_loader_read_fields(struct engine_thread *t, struct slot *s, uint32_t row, uint64_t id, struct mr_error *err);
 /* Bytes of a value of this shape. */
 uint64_t mr_loader_shape_bytes(const struct mr_shape *s);
+/* Where columns are read, rows of a slab lie where they lay: tables of them, one for each slab. */
+struct column_table {
+    const uint8_t *slab; /* NULL: not filled yet */
+    const void **rows;   /* of each field, batch_size of them */
+};
+int mr_loader_alloc_columns(struct mr_loader *l, unsigned n_slabs, struct mr_error *err);
+void mr_loader_free_columns(struct mr_loader *l);
 /* A batch begins whose fields are read as columns. */
 void mr_loader_prepare_columns(struct mr_loader *l, struct slot *s);
 /* Can fields be read one after the other, for many samples at once? When the loader is opened; sets l->columns. */

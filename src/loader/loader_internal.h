@@ -156,11 +156,13 @@ struct mr_loader {
     struct loader_field *field;    /* n_fields 0: rows are the primary field, or stored bytes */
     unsigned n_fields, main_field; /* the one that the batch's own rows are */
     const char **field_name;
-    bool has_labels;             /* the manifest has some */
-    struct mr_unit_cache *units; /* where columns are read */
-    uint64_t column_bytes;       /* of all fields of a sample, where columns are read */
-    bool columns;                /* fields are read one after the other, for many samples at once (loader_columns.c) */
-    bool in_place;               /* samples stay where a direct read put them, at any alignment */
+    bool has_labels;                   /* the manifest has some */
+    struct mr_unit_cache *units;       /* where columns are read */
+    uint64_t column_bytes;             /* of all fields of a sample, where columns are read */
+    struct column_table *column_table; /* of each slab of the pool, then of each slot for other slabs */
+    const void **column_rows;          /* of all tables */
+    bool columns;  /* fields are read one after the other, for many samples at once (loader_columns.c) */
+    bool in_place; /* samples stay where a direct read put them, at any alignment */
     unsigned n_slots, n_threads;
     unsigned ring; /* slots in use, in turn: all, or those that were prepared */
     struct slot *slots;
@@ -244,6 +246,8 @@ void mr_loader_free_slots(struct mr_loader *l);
 /* Moves the rows that are left of a batch together; returns how many there are. */
 uint32_t mr_loader_leave_out_bad(struct mr_loader *l, struct slot *s);
 /* Frees the rows that did not fit the slab. */
+/* Its number in the pool; n_slots + spare: it is none of the pool's. */
+unsigned mr_loader_slab_number(const struct mr_loader *l, const uint8_t *slab);
 void mr_loader_forget_overflow(struct mr_loader *l, struct slot *s);
 
 /* Events (loader_events.c). Opens the store, with its calls told where they are wanted. */

@@ -100,12 +100,20 @@ static int alloc_slot(struct mr_loader *l, struct slot *s, uint8_t *slab, uint64
     return there ? mr_loader_alloc_fields(l, s) : -ENOMEM;
 }
 
+unsigned mr_loader_slab_number(const struct mr_loader *l, const uint8_t *slab)
+{
+    const uint8_t *first = l->pool->memory;
+    const unsigned n = l->n_slots + l->p.spare;
+    return slab >= first && slab < first + n * l->slab_bytes ? (unsigned)((uint64_t)(slab - first) / l->slab_bytes) : n;
+}
+
 void mr_loader_forget_overflow(struct mr_loader *l, struct slot *s)
 {
-    for (uint32_t i = 0; s->overflow && i < l->p.batch_size; i++) {
-        free(s->overflow[i]);
-        s->overflow[i] = NULL;
-    }
+    for (uint32_t i = 0; s->overflow && !l->n_fields && i < l->p.batch_size; i++)
+        if (s->overflow[i]) {
+            free(s->overflow[i]);
+            s->overflow[i] = NULL;
+        }
 }
 
 static void free_slot(struct mr_loader *l, struct slot *s)
@@ -292,7 +300,7 @@ int mr_loader_alloc_slots(struct mr_loader *l, struct mr_error *err)
     if (failed)
         return mr_error_set(err, -ENOMEM, "cannot get %u batches of %llu bytes", n_slabs,
                             (unsigned long long)slab_bytes);
-    return 0;
+    return mr_loader_alloc_columns(l, n_slabs, err);
 }
 
 void mr_loader_free_slots(struct mr_loader *l)
@@ -301,6 +309,7 @@ void mr_loader_free_slots(struct mr_loader *l)
         free_slot(l, &l->slots[i]);
     if (l->pool)
         leave_pool(l->pool, NULL);
+    mr_loader_free_columns(l);
     free(l->slots);
 }
 

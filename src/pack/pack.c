@@ -174,9 +174,9 @@ static unsigned make_fields(const struct pack *p, struct mr_field *out)
 {
     for (unsigned k = 0; k < p->source.n; k++) {
         out[k] = p->source.field[k];
-        out[k].storage = out[k].storage == MR_FIELD_TEXT                      ? MR_FIELD_TEXT
-                         : p->fields && p->fields->size >= sizeof(*p->fields) ? p->fields->writes_as
-                                                                              : MR_FIELD_RAW;
+        out[k].storage = out[k].storage == MR_FIELD_TEXT                        ? MR_FIELD_TEXT
+                         : p->fields && MR_FIELD_OPS_HAVE(p->fields, writes_as) ? p->fields->writes_as
+                                                                                : MR_FIELD_RAW;
     }
     if (p->labelled)
         out[p->source.n] = (struct mr_field){.name = "label",

@@ -2,6 +2,44 @@
 #include "format/parquet_unit.h"
 #include "fuzz_array.h"
 
+#include <string.h>
+
+static void check_rows(const struct mr_unit_memory *m, size_t len)
+{
+    const uint8_t *unit = m->data;
+    const void *at;
+    uint64_t bytes;
+    for (uint64_t row = 0; mr_pq_unit_row(unit, len, row, &at, &bytes); row++)
+        if ((const uint8_t *)at < unit || bytes > len || (const uint8_t *)at + bytes > unit + len)
+            abort();
+}
+
+/* Values that stay where they were read are those that are decoded elsewhere. */
+static void compare_here(const struct mr_pq_type *t, const uint8_t *data, size_t size, const void *unit, size_t len)
+{
+    struct mr_unit_memory m = {malloc(MR_UNIT_HEAD + size), MR_UNIT_HEAD + size};
+    struct mr_error err;
+    const void *a, *b;
+    uint64_t n, k;
+    size_t here_len;
+    memcpy((uint8_t *)m.data + MR_UNIT_HEAD, data, size);
+    int rc = mr_pq_unit_here(t, &m, size, &here_len, &err);
+    if (rc == 0 && !unit)
+        abort();
+    if (rc == 0) {
+        check_rows(&m, here_len);
+        uint64_t row = 0;
+        for (; mr_pq_unit_row(unit, len, row, &a, &n); row++)
+            if (!mr_pq_unit_row(m.data, here_len, row, &b, &k) || k != n || (n && memcmp(a, b, n) != 0))
+                abort();
+        if (mr_pq_unit_row(m.data, here_len, row, &b, &k))
+            abort();
+    } else if (rc < 0 && unit) {
+        abort();
+    }
+    free(m.data);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const struct mr_format_ops *f = mr_format_find("parquet", NULL);
@@ -20,19 +58,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         {.physical = MR_PQ_INT64, .dtype = MR_I64, .codec = MR_PQ_SNAPPY},
         {.physical = MR_PQ_BYTES, .dtype = MR_U8, .codec = MR_PQ_LZ4},
         {.physical = MR_PQ_FLOAT, .dtype = MR_F32, .max_rep = 1, .list_def = 2, .max_def = 3},
+        {.physical = MR_PQ_FLOAT, .dtype = MR_F32},
+        {.physical = MR_PQ_DOUBLE, .dtype = MR_F64, .max_def = 1},
     };
     for (size_t i = 0; i < MR_ARRAY_LEN(types); i++) {
-        void *unit;
-        size_t len;
-        const void *at;
-        uint64_t bytes;
-        if (mr_pq_unit_decode(&types[i], data, size, &unit, &len, &err) < 0)
-            continue;
-        for (uint64_t row = 0; mr_pq_unit_row(unit, len, row, &at, &bytes); row++)
-            if ((const uint8_t *)at < (uint8_t *)unit || bytes > len ||
-                (const uint8_t *)at + bytes > (uint8_t *)unit + len)
-                abort();
-        free(unit);
+        struct mr_unit_memory m = {0};
+        size_t len = 0;
+        bool ok = mr_pq_unit_decode(&types[i], data, size, &m, &len, &err) == 0;
+        if (ok)
+            check_rows(&m, len);
+        compare_here(&types[i], data, size, ok ? m.data : NULL, len);
+        free(m.data);
     }
     return 0;
 }

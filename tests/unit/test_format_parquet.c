@@ -259,12 +259,17 @@ static void nulls_are_refused(void **state)
     static const uint8_t page[] = {0x15, 0, 0x15, 28, 0x15, 28, 0x2c, 0x15, 4, 0x15, 0, 0x15, 6, 0x15, 6, 0x00,
                                    0x00, 2, 0,    0,  0,    3,  1,    7,    0, 0,    0, 0,    0, 0,    0};
     const struct mr_pq_type t = {.physical = MR_PQ_INT64, .dtype = MR_I64, .max_def = 1};
-    void *unit;
+    struct mr_unit_memory m = {0};
     size_t len;
     struct mr_error err;
     (void)state;
-    assert_int_equal(mr_pq_unit_decode(&t, page, sizeof page, &unit, &len, &err), MR_E_FORMAT);
+    assert_int_equal(mr_pq_unit_decode(&t, page, sizeof page, &m, &len, &err), MR_E_FORMAT);
     assert_non_null(strstr(err.message, "null"));
+    free(m.data);
+    m = (struct mr_unit_memory){malloc(MR_UNIT_HEAD + sizeof page), MR_UNIT_HEAD + sizeof page};
+    memcpy((uint8_t *)m.data + MR_UNIT_HEAD, page, sizeof page);
+    assert_int_equal(mr_pq_unit_here(&t, &m, sizeof page, &len, &err), MR_E_FORMAT);
+    free(m.data);
 }
 
 /* ---- parts ---- */
