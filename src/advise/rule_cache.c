@@ -130,7 +130,7 @@ static void set_tier(struct mr_advice *a, struct mr_draft *d, const struct later
 {
     d->f.potential = !a->starved || l->steps < 1;
     d->f.evidence = evidence(a, l);
-    if (predict_tier(a, d, rate, 1)) {
+    if (predict_tier(a, d, rate, a->x->counted_to ? 0 : 1)) { /* of counted steps: staged before the first one */
         d->f.formula = mr_replay_formula(a, mr_say(a, "reads from %s behind the first epoch", tier));
     } else {
         d->f.saves_s = l->read_s;
@@ -216,7 +216,7 @@ bool mr_rule_ca2(struct mr_advice *a, struct mr_draft *d)
     d->f.confidence = 0.85;
     d->weight = a->own ? 1 : 0.7; /* where nothing but a copy does it: behind an argument of the loader */
     set_tier(a, d, &l, MR_RAM_RATE, "memory");
-    double staging = staging_s(a);
+    double staging = a->x->counted_to ? 0 : staging_s(a); /* of counted steps: apart, because it is in none of them */
     if (mr_known(staging) && l.steps >= 1 && predict_tier(a, d, MR_RAM_RATE, 0)) {
         if (a->starved && d->f.saves_s - staging < 0.01 * a->run_s)
             return mr_silent(a, "reading everything first takes %s, as long as it saves", mr_say_s(a, staging));

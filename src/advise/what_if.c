@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct mr_what_if {
     struct mr_advice a;
@@ -147,6 +148,22 @@ static struct mr_pipeline changed(const struct mr_what_if *w, const struct mr_wh
     return q;
 }
 
+void mr_what_if_of_changes(struct mr_what_if_settings *s, const struct mr_change *change, size_t n)
+{
+    double factor = 2; /* PyTorch's own */
+    for (size_t i = 0; i < n; i++) {
+        double v = !strcmp(change[i].to, "true") ? 1 : !strcmp(change[i].to, "false") ? 0 : strtod(change[i].to, NULL);
+        if (!strcmp(change[i].key, "num_workers"))
+            s->workers = v;
+        else if (!strcmp(change[i].key, "persistent_workers"))
+            s->persistent = v;
+        else if (!strcmp(change[i].key, "prefetch_factor"))
+            factor = v;
+    }
+    if (mr_known(s->workers))
+        s->ahead = factor * s->workers;
+}
+
 static double blocked_s(const struct mr_what_if *w, const struct mr_what_if_settings *s)
 {
     if (s->saves == MR_WHAT_IF_SAVES_SAME || !w->saves || !(w->saved_bytes > 0))
@@ -170,7 +187,8 @@ int mr_what_if_run(struct mr_what_if *w, const struct mr_what_if_settings *s, st
     if (!mr_known(saves))
         return mr_error_set(err, -ENOMEM, "cannot replay the run");
     double blocked = blocked_s(w, s);
-    *out = (struct mr_what_if_result){.stall_s = fmax(0, w->a.stall_s - saves), .checkpoint_s = blocked};
+    *out =
+        (struct mr_what_if_result){.saves_s = saves, .stall_s = fmax(0, w->a.stall_s - saves), .checkpoint_s = blocked};
     out->wall_s = fmax(0, w->a.run_s - (w->a.stall_s - out->stall_s) - (w->a.checkpoint_s - blocked));
     return 0;
 }

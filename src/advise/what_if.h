@@ -42,6 +42,7 @@ struct mr_what_if_settings {
 struct mr_what_if_settings mr_what_if_same(void);
 
 struct mr_what_if_result {
+    double saves_s;      /* of the waits, less than 0 where they are longer; of counted steps see mr_explanation */
     double wall_s;       /* of training, as `time.train_s` of the report */
     double stall_s;      /* of it: waits for data, as the report counts them */
     double checkpoint_s; /* of it: blocked by saves, the end of the last one included */
@@ -52,6 +53,8 @@ struct mr_what_if;
 /* MR_E_UNSUPPORTED: the trace has no steps, or no time that loading a batch takes; -ENOMEM. */
 int mr_what_if_open(struct mr_explanation *x, struct mr_what_if **out, struct mr_error *err);
 void mr_what_if_close(struct mr_what_if *w);
+/* Arguments of a DataLoader as settings: num_workers, prefetch_factor, persistent_workers; others change nothing. */
+void mr_what_if_of_changes(struct mr_what_if_settings *s, const struct mr_change *change, size_t n);
 /* -ENOMEM, -EINVAL (a setting that is negative). */
 int mr_what_if_run(struct mr_what_if *w, const struct mr_what_if_settings *s, struct mr_what_if_result *out,
                    struct mr_error *err);

@@ -14,7 +14,7 @@
 #include <string.h>
 
 struct try_options {
-    struct mr_strings what;
+    struct mr_strings what, set;
     const char *steps, *out;
     int64_t repeat, threads;
     uint64_t limit;
@@ -27,6 +27,10 @@ static const struct mr_option try_options[] = {
      .doc =
          "The finding, as 'millrace report' names it (PF1, TH2 ...), and the trace. Without a finding: the first one "
          "that can be tried."},
+    {FIELD(set), .type = MR_OPT_STRINGS, .def = "", .flags = MR_OPTF_REPEAT,
+     .doc = "Instead of a finding: an argument of the DataLoader that trains (num_workers, prefetch_factor, "
+            "persistent_workers, pin_memory); of a run of our own an option or a key of its workload.",
+     .example = "--set num_workers=8"},
     {FIELD(steps), .type = MR_OPT_STRING, .def = "",
      .doc = "The steps that are compared, FROM:TO, the last one left out; each run ends behind them. Default: 20:120, "
             "fewer where the recorded run had fewer.",
@@ -72,12 +76,18 @@ static int parse_steps(const char *text, int64_t *from, int64_t *to, struct mr_e
 static int make_request(const struct mr_command_ctx *ctx, struct mr_trial_request *q, struct mr_error *err)
 {
     const struct try_options *o = ctx->options;
+    const char **set = o->set.n ? mr_arena_alloc(ctx->arena, (o->set.n + 1) * sizeof(*set)) : NULL;
+    for (unsigned i = 0; set && i < o->set.n; i++)
+        set[i] = o->set.item[i];
+    if (o->set.n && o->what.n > 1)
+        return mr_error_plain(err, MR_E_USAGE, "--set takes the place of a finding: leave '%s' out", o->what.item[0]);
     if (!o->what.n || o->what.n > 2) {
         mr_error_plain(err, MR_E_USAGE, o->what.n ? "more than a finding and a trace given" : "no trace given");
         return mr_error_hint(err, "millrace try TH2 run.mrt"), MR_E_USAGE;
     }
     *q = (struct mr_trial_request){.path = o->what.item[o->what.n - 1],
                                    .id = o->what.n == 2 ? o->what.item[0] : NULL,
+                                   .set = set,
                                    .repeat = (unsigned)o->repeat,
                                    .out = o->out,
                                    .keep_saves = o->keep_saves,

@@ -3,6 +3,7 @@
 #include "base/common.h"
 #include "base/regular_file.h"
 #include "base/strbuf.h"
+#include "conf/run_command.h"
 
 #include <errno.h>
 #include <math.h>
@@ -53,11 +54,20 @@ static bool can_run(const struct mr_explanation *x, const struct mr_finding *f)
     return any && x->facts.workload && f->command && !strncmp(f->command, RUN, strlen(RUN));
 }
 
+/* Where the finding wants the data: a copy of files, which takes no line of the program. */
+static const char *stage_of(const struct mr_explanation *x, const struct mr_finding *f)
+{
+    bool memory = !strcmp(f->id, "CA2"), disk = !strcmp(f->id, "CA3");
+    return is_torch(x) && !x->facts.own_run && (memory || disk) ? (memory ? "memory" : "disk") : NULL;
+}
+
 bool mr_injection_possible(const struct mr_explanation *x, const struct mr_finding *f)
 {
     if (x->facts.own_run)
         return can_run(x, f);
     bool saves = false, loads = false;
+    if (stage_of(x, f))
+        return true;
     for (size_t i = 0; i < f->changes && is_torch(x); i++) {
         bool save = !strcmp(f->change[i].target, SAVE);
         saves |= save && can_inject(&f->change[i]);
@@ -158,6 +168,9 @@ int mr_injection_of(const struct mr_explanation *x, const struct mr_finding *f, 
         return out->wanted ? 0 : mr_error_set(err, -ENOMEM, "cannot plan the change");
     }
     struct mr_injection i = {.loaders = json_array(), .wanted = wanted_of(x, f, a)};
+    i.stage = stage_of(x, f);
+    if (i.stage)
+        i.wanted = mr_arena_printf(a, "read from copies %s", *i.stage == 'm' ? "in memory" : "on a local disk");
     for (size_t k = 0; k < f->changes; k++)
         i.saver |= can_inject(&f->change[k]) && !strcmp(f->change[k].target, SAVE);
     int rc = i.loaders && i.wanted ? 0 : -ENOMEM;
@@ -166,6 +179,7 @@ int mr_injection_of(const struct mr_explanation *x, const struct mr_finding *f, 
     const json_t *first = json_array_get(i.loaders, 0), *file = json_object_get(first, "file");
     i.target = file      ? mr_arena_printf(a, "DataLoader at %s:%d", json_string_value(file),
                                            (int)json_integer_value(json_object_get(first, "line")))
+               : i.stage ? "data files"
                : i.saver ? SAVE
                          : "DataLoader";
     if (rc || !i.target) {
@@ -174,6 +188,61 @@ int mr_injection_of(const struct mr_explanation *x, const struct mr_finding *f, 
     }
     *out = i;
     return 0;
+}
+
+static int add_setting(const struct mr_explanation *x, const char *text, struct mr_arena *a, struct mr_finding *f,
+                       struct mr_error *err)
+{
+    const char *is = strchr(text, '=');
+    const struct mr_explain_place *p = mr_explain_place_of(x, LOADER, false);
+    struct mr_change c = {.kind = MR_CHANGE_INJECTION, .framework = MR_IDIOM_PYTORCH, .target = LOADER};
+    if (!is || is == text || !is[1])
+        return mr_error_plain(err, MR_E_USAGE, "bad value '%s' for '--set': want KEY=VALUE", text);
+    c.key = mr_arena_strndup(a, text, (size_t)(is - text));
+    c.to = is + 1;
+    if (p && p->file && !p->by) {
+        c.file = p->file;
+        c.line = p->line;
+    }
+    if (x->facts.own_run)
+        c = (struct mr_change){
+            .kind = MR_CHANGE_OPTION, .framework = MR_IDIOM_MILLRACE, .target = "workload", .key = c.key, .to = c.to};
+    if (!c.key)
+        return mr_error_set(err, -ENOMEM, "cannot plan the change");
+    if (!x->facts.own_run && !can_inject(&c)) {
+        mr_error_plain(err, MR_E_USAGE, "'%s' cannot be set while a program runs", c.key);
+        return mr_error_hint(err, "num_workers, prefetch_factor, persistent_workers, pin_memory"), MR_E_USAGE;
+    }
+    f->change[f->changes++] = c;
+    return 0;
+}
+
+int mr_injection_settings(const struct mr_explanation *x, const char *const *set, struct mr_arena *a,
+                          struct mr_finding **out, struct mr_error *err)
+{
+    size_t n = 0;
+    int rc = 0;
+    const char *words = "";
+    while (set[n])
+        n++;
+    struct mr_finding *f = mr_arena_alloc(a, sizeof(*f));
+    if (!f || !(f->change = mr_arena_alloc(a, n * sizeof(*f->change))))
+        return mr_error_set(err, -ENOMEM, "cannot plan the change");
+    for (size_t i = 0; i < n && !rc; i++) {
+        rc = add_setting(x, set[i], a, f, err);
+        words = words ? mr_arena_printf(a, "%s%s%s", words, *words ? " " : "", set[i]) : NULL;
+    }
+    if (rc)
+        return rc;
+    f->id = "set";
+    f->title = f->fix = words;
+    f->saves_s = f->saves_low_s = f->saves_high_s = NAN;
+    if (x->facts.own_run && words && x->facts.workload) {
+        const char *command = mr_run_command_with(x->facts.workload, words, a);
+        f->command = command ? mr_arena_printf(a, RUN "%s", command) : NULL;
+    }
+    *out = f;
+    return words ? 0 : mr_error_set(err, -ENOMEM, "cannot plan the change");
 }
 
 int mr_injection_places(const struct mr_finding *f, json_t **out, struct mr_error *err)

@@ -9,6 +9,7 @@
 
 struct mr_injection {
     json_t *loaders;    /* of the plan: one row per place and role; a new reference; NULL: a run of our own */
+    const char *stage;  /* data are read from copies: "memory", "disk"; NULL: from where they lie */
     bool saver;         /* torch.save by our own saver */
     const char *words;  /* of a run of our own: behind "millrace run", with the change */
     const char *target; /* "DataLoader at train.py:41", in words; the arena's */
@@ -20,6 +21,9 @@ int mr_injection_of(const struct mr_explanation *x, const struct mr_finding *f, 
                     struct mr_injection *out, struct mr_error *err);
 /* The same for mr_apply: list of {"file", "line", "set"}; a new reference. MR_E_UNSUPPORTED: no line is known. */
 int mr_injection_places(const struct mr_finding *f, json_t **out, struct mr_error *err);
+/* A finding made of settings, KEY=VALUE, by the arena. MR_E_USAGE: a loader has no such argument. */
+int mr_injection_settings(const struct mr_explanation *x, const char *const *set, struct mr_arena *a,
+                          struct mr_finding **out, struct mr_error *err);
 bool mr_injection_possible(const struct mr_explanation *x, const struct mr_finding *f);
 void mr_injection_done(struct mr_injection *i);
 

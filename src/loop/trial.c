@@ -1,6 +1,7 @@
 /* The order of a trial: see trial.h; doc/internals/loop.md has the invariants. */
 #include "loop/trial.h"
 #include "advise/explain_open.h"
+#include "advise/what_if.h"
 #include "base/clock.h"
 #include "base/common.h"
 #include "base/log.h"
@@ -58,6 +59,12 @@ static int no_finding(const struct mr_trial *t, struct mr_error *err)
 static int choose_finding(struct mr_trial *t, struct mr_error *err)
 {
     const struct mr_explanation *x = t->x;
+    struct mr_finding *made;
+    if (t->req.set) {
+        int rc = mr_injection_settings(x, t->req.set, &t->arena, &made, err);
+        t->finding = rc ? NULL : made;
+        return rc;
+    }
     if (t->req.id)
         t->finding = finding_of(x, t->req.id);
     for (size_t i = 0; i < x->findings && !t->req.id && !t->finding; i++)
@@ -146,7 +153,7 @@ static int choose_window(struct mr_trial *t, struct mr_error *err)
 
 static double share(double seconds, double of)
 {
-    return of > 0 ? fmin(1, seconds / of) : NAN;
+    return of > 0 && !isnan(seconds) ? fmin(1, seconds / of) : NAN;
 }
 
 static void predict(struct mr_trial *t, const struct mr_finding *f, double waits)
@@ -169,6 +176,23 @@ static double steps_per_counted(const struct mr_trial *t)
     return counted > 0 ? all / counted : NAN;
 }
 
+/* Of settings: what their replay says, without an interval. */
+static int predict_settings(struct mr_trial *t, struct mr_explanation *x, struct mr_error *err)
+{
+    struct mr_what_if *w = NULL;
+    struct mr_error ignored;
+    struct mr_what_if_result r;
+    struct mr_what_if_settings s = mr_what_if_same();
+    if (t->own || mr_what_if_open(x, &w, &ignored) < 0)
+        return 0; /* nothing is predicted */
+    mr_what_if_of_changes(&s, t->finding->change, t->finding->changes);
+    int rc = mr_what_if_run(w, &s, &r, err);
+    double of = t->recorded.wait_s * steps_per_counted(t), saves = rc ? NAN : r.saves_s;
+    t->predicted = (struct mr_prediction_share){share(saves, of), NAN, NAN};
+    mr_what_if_close(w);
+    return rc;
+}
+
 /* By a replay that counts the steps of the window; a rule without replay, by the whole run. */
 static int predict_window(struct mr_trial *t, const struct mr_trace *trace, struct mr_error *err)
 {
@@ -185,6 +209,11 @@ static int predict_window(struct mr_trial *t, const struct mr_trace *trace, stru
         .counted_from = t->from,
         .counted_to = t->to};
     int rc = mr_explain_trace(trace, &how, &part, err);
+    if (!rc && t->req.set) {
+        rc = predict_settings(t, part, err);
+        mr_explanation_free(part);
+        return rc;
+    }
     const struct mr_finding *f = rc ? NULL : finding_of(part, t->finding->id);
     if (f && f->counted && t->recorded.wait_s > 0)
         predict(t, f, t->recorded.wait_s * steps_per_counted(t));
@@ -226,6 +255,7 @@ void mr_trial_close(struct mr_trial *t)
         mr_window_done(&t->run[i].window);
     mr_window_done(&t->recorded);
     mr_injection_done(&t->injection);
+    mr_data_files_done(&t->data);
     mr_explanation_free(t->x);
     free(t->run);
     mr_arena_done(&t->arena);
@@ -286,6 +316,11 @@ static json_t *saves_plan(const struct mr_trial *t, const struct mr_trial_one *r
                      t->req.keep_saves);
 }
 
+static json_t *stage_plan(const struct mr_trial *t)
+{
+    return json_pack("{s:s, s:s, s:s}", "from", t->data.root, "to", t->staged, "where", t->injection.stage);
+}
+
 static int write_plan(const struct mr_trial *t, const struct mr_trial_one *run, const struct places *p,
                       struct mr_error *err)
 {
@@ -295,6 +330,8 @@ static int write_plan(const struct mr_trial *t, const struct mr_trial_one *run, 
     json_t *saves = plan ? saves_plan(t, run) : NULL;
     if (saves)
         json_object_set_new(plan, "saves", saves);
+    if (plan && run->changed && t->injection.stage)
+        json_object_set_new(plan, "stage", stage_plan(t));
     int rc = plan && json_dump_file(plan, p->plan, 0) == 0 ? 0 : mr_error_set(err, -EIO, "cannot write '%s'", p->plan);
     json_decref(plan);
     return rc;
@@ -346,13 +383,16 @@ static bool has_failed(const struct mr_rerun_result *r)
 
 /* Why there is no window. */
 static int not_reached(struct mr_trial *t, const struct mr_rerun_result *r, const struct places *p,
-                       struct mr_error *err)
+                       const struct mr_error *why, struct mr_error *err)
 {
     const char *last = last_line(t, p->log);
     int rc = MR_E_INCOMPLETE;
     if (r->exec_errno)
         return mr_error_plain(err, rc, "cannot run '%s' again: %s", t->program, strerror(r->exec_errno));
-    if (r->late)
+    if (r->reached)
+        mr_error_plain(err, rc, "'%s' came to the end of its window, but its trace does not show it: %s", t->program,
+                       why->message);
+    else if (r->late)
         mr_error_plain(err, rc, "'%s' did not come to step %" PRIu64 " within %.0f s", t->program, t->to,
                        (double)r->took_ns / 1e9);
     else if (WIFSIGNALED(r->status))
@@ -437,6 +477,8 @@ static int run_once(struct mr_trial *t, struct mr_trial_one *run, struct mr_erro
     struct places p;
     struct mr_rerun_result r;
     int rc = make_places(t, run, &p, err);
+    if (t->evicts)
+        mr_data_files_evict(&t->data);
     rc = rc ? rc : rerun(t, run, &p, &r, err);
     if (rc)
         return rc;
@@ -448,11 +490,43 @@ static int run_once(struct mr_trial *t, struct mr_trial_one *run, struct mr_erro
     struct mr_error why;
     if (measure(t, run, &why) != 0)
         return t->req.stop && atomic_load(t->req.stop) ? mr_error_plain(err, MR_E_INTERRUPTED, "interrupted")
-                                                       : not_reached(t, &r, &p, err);
+                                                       : not_reached(t, &r, &p, &why, err);
     if (run->changed && !t->injected.changed)
         rc = check_injected(t, &p, err);
     remove_trace(t, run);
     return rc;
+}
+
+/* ---- the data ---- */
+
+/* Whether what the recorded run waited for came from storage, so that the page cache must not serve the trial's runs. */
+static bool read_storage(const struct mr_explanation *x)
+{
+    return x->stall[MR_STALL_STORAGE] + x->stall[MR_STALL_METADATA] > x->stall[MR_STALL_PAGE_CACHE];
+}
+
+static int stage(struct mr_trial *t, struct mr_error *err)
+{
+    const char *usual = getenv("TMPDIR"), *disk = usual && *usual ? usual : "/tmp";
+    unsigned readers = t->x->facts.workers >= 1 ? (unsigned)t->x->facts.workers : 1;
+    int rc = mr_scratch_beside(&t->scratch, *t->injection.stage == 'm' ? "/dev/shm" : disk, t->staged, err);
+    if (rc)
+        return rc;
+    mr_log(MR_LOG_NOTE, "copying %zu files of the data", t->data.n);
+    return mr_data_files_copy(&t->data, t->staged, readers, t->req.stop, &t->staged_s, err);
+}
+
+static int prepare_data(struct mr_trial *t, struct mr_error *err)
+{
+    struct mr_error ignored;
+    bool staged = t->injection.stage != NULL;
+    if (t->own || (!staged && !read_storage(t->x)))
+        return 0;
+    int rc = mr_data_files_of(t->x, &t->data, staged ? err : &ignored);
+    t->evicts = !rc && read_storage(t->x);
+    if (t->evicts)
+        mr_data_files_evict(&t->data);
+    return staged ? (rc ? rc : stage(t, err)) : 0;
 }
 
 /* ---- all of them ---- */
@@ -484,6 +558,22 @@ static void compare_work(struct mr_trial *t, const struct mr_window *a, size_t n
         }
 }
 
+/* Copies are made once for a run; they are no part of the window. */
+static void weigh_staging(struct mr_trial *t)
+{
+    struct mr_judgement *j = &t->judgement;
+    double steps = (double)mr_window_most(t->x), of = (double)(t->to - t->from);
+    double saves = j->gain.saved * steps / of;
+    if (!t->injection.stage)
+        return;
+    note(t, mr_arena_printf(&t->arena,
+                            "copying the data took %.3g s, once for a run; over all %.0f steps of the recorded run "
+                            "reading the copies saves %.3g s",
+                            t->staged_s, steps, saves));
+    if (saves < t->staged_s && (j->verdict == MR_TRIAL_CONFIRMED || j->verdict == MR_TRIAL_SMALLER))
+        j->verdict = MR_TRIAL_NO_GAIN;
+}
+
 static int judge(struct mr_trial *t, struct mr_error *err)
 {
     const size_t n = t->req.repeat;
@@ -494,6 +584,7 @@ static int judge(struct mr_trial *t, struct mr_error *err)
     for (size_t i = 0; i < t->runs; i++)
         *(t->run[i].changed ? &b[bs++] : &a[as++]) = t->run[i].window;
     int rc = mr_judge(a, b, n, &t->predicted, &t->judgement, err);
+    weigh_staging(t);
     compare_with_recorded(t, &a[0]);
     compare_work(t, a, n);
     free(a);
@@ -506,6 +597,7 @@ int mr_trial_run(struct mr_trial *t, struct mr_error *err)
     if (*t->req.out && mkdir(t->req.out, 0777) != 0 && errno != EEXIST)
         return mr_error_set(err, -errno, "cannot make '%s'", t->req.out);
     int rc = mr_scratch_open(&t->scratch, err);
+    rc = rc ? rc : prepare_data(t, err);
     t->run = rc ? NULL : calloc(all, sizeof(*t->run));
     if (!rc && !t->run)
         rc = mr_error_set(err, -ENOMEM, "cannot hold %zu runs", all);

@@ -11,15 +11,18 @@
 #include "loop/injection.h"
 #include "loop/judge.h"
 #include "loop/scratch.h"
+#include "loop/stage.h"
 
 struct mr_trial_request {
-    const char *path;  /* the trace */
-    const char *id;    /* of the finding; NULL: the first one that can be tried */
-    int64_t from, to;  /* steps [from, to); to 0: chosen */
-    unsigned repeat;   /* runs of each side */
-    const char *out;   /* traces and outputs of the runs are kept in this folder; "": not */
-    bool keep_saves;   /* the program saves where it always does */
-    uint64_t limit_ns; /* for a run; 0: four times what the recorded one took, and a minute */
+    const char *path;       /* the trace */
+    const char *id;         /* of the finding; NULL: the first one that can be tried */
+    const char *const *set; /* instead of a finding: KEY=VALUE, arguments of the loader that trains, or of our own run
+                               options and keys of the workload; ends with NULL; NULL: none */
+    int64_t from, to;       /* steps [from, to); to 0: chosen */
+    unsigned repeat;        /* runs of each side */
+    const char *out;        /* traces and outputs of the runs are kept in this folder; "": not */
+    bool keep_saves;        /* the program saves where it always does */
+    uint64_t limit_ns;      /* for a run; 0: four times what the recorded one took, and a minute */
     unsigned threads;
     const atomic_bool *stop;
 };
@@ -34,16 +37,20 @@ struct mr_trial_one {
 struct mr_trial {
     struct mr_trial_request req;
     struct mr_arena arena;
-    struct mr_explanation *x; /* of the recorded trace */
-    const struct mr_finding *finding;
-    const char *program; /* its command line, for a shell */
-    bool own, whole;     /* a run of ours; all of it is compared, also what lies before and behind its steps */
+    struct mr_explanation *x;         /* of the recorded trace */
+    const struct mr_finding *finding; /* with `set` it has no more than a name and changes */
+    const char *program;              /* its command line, for a shell */
+    bool own, whole; /* a run of ours; all of it is compared, also what lies before and behind its steps */
     uint64_t from, to;
     struct mr_window recorded; /* the window of the recorded run; no steps: it has no such window */
     struct mr_prediction_share predicted;
     struct mr_injection injection;
     struct mr_injected injected;
     struct mr_scratch scratch;
+    struct mr_data_files data; /* of a traced program, where they matter; empty: not looked at */
+    bool evicts;           /* the page cache's part of them is dropped before each run: the recorded run read storage */
+    char staged[PATH_MAX]; /* the copies */
+    double staged_s;       /* how long they took */
     struct mr_trial_one *run; /* in the order they were made */
     size_t runs;
     struct mr_judgement judgement;

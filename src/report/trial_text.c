@@ -192,6 +192,10 @@ void mr_trial_result_text(const struct mr_trial *t, struct mr_strbuf *out)
     if (!t->failed)
         put_figures(t, out);
     put_verdict(t, out);
+    if (t->evicts)
+        mr_strbuf_puts(
+            out,
+            "         the data were dropped from the page cache before each run, as the recorded run read storage\n");
     for (size_t i = 0; i < t->notes; i++) {
         mr_strbuf_puts(out, "         ");
         mr_strbuf_text(out, t->note[i]);

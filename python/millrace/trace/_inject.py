@@ -37,9 +37,11 @@ class _Plan:
         self.report: str = plan.get("report", "")
         self.loaders: list[dict[str, Any]] = plan.get("loaders", [])
         self.saves: dict[str, Any] = plan.get("saves", {})
+        self.stage: dict[str, Any] = plan.get("stage", {})
         self.steps = 0
         self.seen: set[Any] = set()  # loaders that gave a batch of the current step
         self.last_ns = 0
+        self.opens = True  # the batch that is waited for begins a step
 
     def tell(self, **what: Any) -> None:
         """Appends a line to the report."""
@@ -47,12 +49,14 @@ class _Plan:
             f.write(json.dumps(dict(what, pid=os.getpid())) + "\n")
 
     def begin_batch(self, loader: Any) -> None:
-        """Before the wait for a batch: counts steps as the report does, and ends the window."""
-        if not self.end:
-            return
-        if loader in self.seen or time.monotonic_ns() - self.last_ns > TOGETHER_NS:
-            if self.steps > self.end:
-                self.park()
+        """Before the wait for a batch: ends the window."""
+        self.opens = loader in self.seen or time.monotonic_ns() - self.last_ns > TOGETHER_NS
+        if self.end and self.opens and self.steps > self.end:
+            self.park()
+
+    def took_batch(self, loader: Any) -> None:
+        """A batch came, and not the end of an epoch: counts steps as the report does."""
+        if self.opens:
             self.steps += 1
             self.seen.clear()
         self.seen.add(loader)
@@ -177,8 +181,11 @@ def _of_next(plan: _Plan, original: Any) -> Any:
             return original(self)
         _here.inside = True
         try:
-            plan.begin_batch(getattr(self, "_millrace", {}).get("loader", id(self)))
-            return original(self)
+            loader = getattr(self, "_millrace", {}).get("loader", id(self))
+            plan.begin_batch(loader)
+            batch = original(self)
+            plan.took_batch(loader)
+            return batch
         finally:
             plan.last_ns = time.monotonic_ns()
             _here.inside = False
@@ -201,8 +208,8 @@ def _own_loader(plan: _Plan, module: Any, put: Any) -> None:
         put(iterator, "__next__", _of_next(plan, iterator.__dict__["__next__"]))
 
 
-def _of_saves(saves: Any, change: Any) -> Any:
-    return lambda plan, module, put: change(saves, module, put)
+def _of(state: Any, change: Any) -> Any:
+    return lambda plan, module, put: change(state, module, put)
 
 
 def add_to(patches: dict[str, Any], put: Any) -> None:
@@ -222,9 +229,15 @@ def add_to(patches: dict[str, Any], put: Any) -> None:
 
     behind("torch.utils.data.dataloader", _torch_loader)
     behind("millrace.torch", _own_loader)
+    if plan.stage:
+        from . import _inject_stage
+
+        stage = _inject_stage.Stage(plan.stage, plan.tell)
+        for name, stages in _inject_stage.CHANGES.items():
+            behind(name, _of(stage, stages))
     if plan.saves:
         from . import _inject_saves
 
         saves = _inject_saves.Saves(plan.saves, plan.tell)
-        for name, change in _inject_saves.CHANGES.items():
-            behind(name, _of_saves(saves, change))
+        for name, moves in _inject_saves.CHANGES.items():
+            behind(name, _of(saves, moves))

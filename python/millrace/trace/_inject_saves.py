@@ -1,9 +1,9 @@
 """Where a program that `millrace try` runs again saves: beside the user's checkpoints, in folders that the trial
 removes, which is the same storage; or through our own saver, where the plan says so. Both sides of a trial do.
 
-A file is moved by its name: what torch.save, safetensors or open() for writing would put at a path of a checkpoint
-lies elsewhere, and whoever renames, copies, loads or removes that path in this process finds it there. Files of the
-user's in folders that the program saves to are not removed, as a program does that keeps the newest three.
+A file is moved by its name: what torch.save, safetensors or open() for writing would put at a path of a checkpoint lies
+elsewhere, and whoever renames, copies, loads or removes that path in this process finds it there. Files of the user's
+in folders that the program saves to are not removed, as a program does that keeps the newest three.
 """
 
 from __future__ import annotations
