@@ -29,6 +29,7 @@ static inline void xt_unknown_facts(struct mr_explain_facts *f)
     f->shuffled = f->global_shuffle = f->counters_only = f->simulated = f->own_run = f->checkpoints = false;
     f->has_steps = f->has_workers = f->sharded = f->causes_estimated = f->team = f->queued = f->persistent =
         f->no_loader = f->program_cut = false;
+    f->objects = (struct mr_explain_objects){0};
 }
 
 static inline void xt_step(struct mr_explanation *x, uint32_t rank, uint64_t i, uint64_t each, double compute_s)

@@ -279,6 +279,18 @@ int mr_advise_verdict(struct mr_advice *a); /* advise_verdict.c */
       "over half of the bytes in reads below 64 KiB that get less than a quarter of the rate of "                      \
       "large ones")                                                                                                    \
     X(SZ2, mr_rule_sz2, MR_POOL(STORAGE) | MR_POOL(NETWORK), "TFRecord files read with the default buffer of 256 KiB") \
+    X(OB1, mr_rule_ob1, MR_POOL(STORAGE) | MR_POOL(NETWORK),                                                           \
+      "object storage is asked for less than 1 MiB at a time, and half of a request's time or more is"                 \
+      " until its first byte")                                                                                         \
+    X(OB2, mr_rule_ob2, MR_POOL(STORAGE) | MR_POOL(NETWORK),                                                           \
+      "fewer than 8 requests of a rank to object storage in flight, and half of their time or more is"                 \
+      " until the first byte")                                                                                         \
+    X(OB3, mr_rule_ob3, MR_POOL(STORAGE) | MR_POOL(NETWORK),                                                           \
+      "one request of a rank to object storage at a time, of 1 MiB or more, which waits for its bytes")                \
+    X(OB4, mr_rule_ob4, MR_POOL(STORAGE) | MR_POOL(NETWORK),                                                           \
+      "half of the requests to object storage or more open a new connection")                                          \
+    X(OB5, mr_rule_ob5, MR_POOL(STORAGE) | MR_POOL(NETWORK),                                                           \
+      "one request to object storage in a hundred or more is a repeat")                                                \
     X(MD1, mr_rule_md1, MR_POOL(METADATA),                                                                             \
       "over 100 opens per 1,000 samples that take time, or open and stat at least 20 % of the "                        \
       "waits for reads")                                                                                               \

@@ -178,8 +178,11 @@ static const char *headline(struct mr_advice *a, double share, double seconds)
 static const char *why_network(struct mr_advice *a, double network)
 {
     const struct mr_explain_facts *f = a->f;
-    const char *took = mr_say(a, "Waiting for the network%s%s took longest: %s of the %s waited", f->peer ? ", " : "",
-                              f->peer ? f->peer : "", mr_say_s(a, network), mr_say_s(a, waited_s(a)));
+    bool objects = f->objects.client && f->peer && f->objects.peer && !strcmp(f->peer, f->objects.peer);
+    const char *took =
+        mr_say(a, "Waiting for %s%s%s took longest: %s of the %s waited",
+               objects ? mr_say(a, "object storage (%s)", f->objects.client) : "the network", f->peer ? ", " : "",
+               f->peer ? f->peer : "", mr_say_s(a, network), mr_say_s(a, waited_s(a)));
     if (!mr_known(f->net_answer_s) || !(f->net_requests > 0))
         return mr_say(a, "%s.", took);
     if (f->net_answer_s > f->net_transfer_s)

@@ -138,6 +138,7 @@ static int take(struct mr_run_trace *out, struct mr_run_rank *r, enum mr_span wh
     case MR_SPAN_RESTORE: return add_checkpoint(r, l, true);
     case MR_SPAN_DRAIN: return add_drain(r, l);
     case MR_SPAN_ROW_READY: return add_row(r, l);
+    case MR_SPAN_OBJECTS: return add_figures(out, &r->figures, l);
     case MR_SPAN_RANK_FIGURES: r->ended = true; return add_figures(out, &r->figures, l);
     case MR_SPAN_OPEN:
         r->open_ns = start_of(l);

@@ -81,6 +81,8 @@ int mr_feed_init(struct feed *f, const struct feed_ops *ops, const struct feed_r
     if (rc || (!with_files && !header))
         return rc;
     rc = mr_store_open_with_events(f->store_spec, mr_events_calls(p->events), &f->store, err);
+    if (!rc)
+        mr_store_emit_requests(f->store, p->events);
     if (!rc && (with_files || !c->header_file))
         rc = open_set(f, err);
     return rc || !header ? rc : read_header(f, p, err);

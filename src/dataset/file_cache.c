@@ -2,6 +2,7 @@
  * F2 an entry with users is never replaced. */
 #include "dataset/file_cache.h"
 #include "base/common.h"
+#include "store/store.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -10,13 +11,15 @@
 
 #define WAYS 8u
 #define NO_FILE UINT64_MAX
+#define UNSEEN_BYTES                                                                                                   \
+    MR_MIB /* smaller files in object storage are read unseen: a look at each costs as much as its bytes */
 #define SEEN_FILES ((uint64_t)1 << 20) /* of so many it is remembered whether they were opened before */
 
 struct mr_file_cache {
     const struct mr_dataset *ds;
     struct mr_store *store;
     unsigned flags, ways;
-    bool check;
+    bool check, remote;
     uint64_t sets, tick;
     struct mr_cached_file *entry; /* file f in one of `ways` places from f % sets * ways on */
     struct mr_cached_file *last;  /* mostly the next one's, too */
@@ -35,6 +38,7 @@ int mr_file_cache_create(const struct mr_dataset *ds, struct mr_store *store, un
         c->store = store;
         c->flags = MR_OBJ_READ | (flags & ~MR_FILE_CACHE_CHECK);
         c->check = flags & MR_FILE_CACHE_CHECK;
+        c->remote = mr_store_is_remote(store);
         c->ways = (unsigned)MR_MIN(files, WAYS);
         c->sets = (files + c->ways - 1) / c->ways;
         c->entry = calloc(c->sets, c->ways * sizeof(*c->entry));
@@ -78,7 +82,8 @@ int mr_file_cache_open(struct mr_file_cache *c, uint64_t file, struct mr_object 
     int rc = mr_dataset_file_path(c->ds, file, c->path, err);
     if (rc < 0)
         return rc;
-    if (file < SEEN_FILES && c->seen[file / 8] & 1u << file % 8)
+    bool seen = file < SEEN_FILES && c->seen[file / 8] & 1u << file % 8;
+    if (seen || (c->remote && !c->check && mr_manifest_file_bytes(mr_dataset_manifest(c->ds), file) <= UNSEEN_BYTES))
         flags |= MR_OBJ_KNOWN;
     struct mr_object *o;
     rc = mr_object_open(c->store, c->path, flags, &o, err);

@@ -69,7 +69,9 @@ enum mr_event_level {
     X(FILL,         SAMPLE, "background", "fill")            /* a sample brought into a class ahead of use; arguments source, class */ \
     X(COPY_SSD,     SAMPLE, "background", "copy to ssd")     /* a sample written to an SSD; argument class */ \
     X(DRAIN_PIECE,  STEP,   "checkpoint", "drain piece")     /* part of a checkpoint on its way from a tier or burst buffer */ \
-    X(FIELD,        STEP,   "loader",     "field")           /* instant at the end of an epoch and of the loader; what a field cost so far: NAME:samples, NAME:stored_bytes ... */
+    X(FIELD,        STEP,   "loader",     "field")           /* instant at the end of an epoch and of the loader; what a field cost so far: NAME:samples, NAME:stored_bytes ... */ \
+    X(REQUEST,      SAMPLE, "storage",    "request")         /* to object storage, repeats included; value: bytes of bodies */ \
+    X(OBJECTS,      STEP,   "storage",    "object storage")  /* instant when a store is closed: sums over its requests as arguments */
 /* clang-format on */
 enum mr_span {
 #define MR_SPAN_ENUM(name, level, category, text) MR_SPAN_##name,

@@ -30,6 +30,9 @@ static void worker_done(struct explain_worker *w)
     free(w->access.item);
     free(w->flight.read.item);
     free(w->answers.read.item);
+    free(w->requests.read.item);
+    free(w->peer.item);
+    mr_map_done(&w->peer_of);
     free(w->span.item);
     free(w->make.item);
     free(w->place.item);
@@ -41,6 +44,7 @@ static void lanes_done(struct explain_job *j)
     for (uint32_t l = 0; l < j->lanes; l++) {
         free(j->lane[l].covered);
         free(j->lane[l].stream);
+        free(j->lane[l].talk);
         mr_map_done(&j->lane[l].sizes);
         free(j->lane[l].piece.item);
         for (unsigned c = 0; c < MR_WAIT_CLASS_COUNT; c++)

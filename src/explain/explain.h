@@ -253,6 +253,17 @@ struct mr_explain_sizes {
     unsigned top;
 };
 
+/* Requests to object storage, of all ranks; client NULL: none were seen. NAN unknown. */
+struct mr_explain_objects {
+    const char *client; /* "boto3", "millrace": the library that makes them */
+    const char *peer;   /* HOST:PORT that sent most; NULL: our own runs do not tell */
+    bool tls;
+    double requests, bytes, connections;      /* connections: made meanwhile */
+    double connect_s, first_byte_s, answer_s; /* summed: connecting; until the first byte; until the last one */
+    double in_flight;                         /* mean, while there is one */
+    double retries, slowdowns;
+};
+
 /* What the program and the machine are, as far as known; NAN unknown. Rules ask here. */
 struct mr_explain_facts {
     const char *program;   /* "millrace run", "python train.py" */
@@ -310,8 +321,9 @@ struct mr_explain_facts {
     double fast_write_bytes_per_s;    /* of a faster tier with room, of one rank; NAN: none known */
     const char *peer;                 /* HOST:PORT that makers of batches waited for most; NULL: none */
     double net_answer_s, net_transfer_s, net_bytes,
-        net_requests;      /* of all peers: to the first bytes of an answer, behind
+        net_requests; /* of all peers: to the first bytes of an answer, behind
                                                                      them; summed over threads */
+    struct mr_explain_objects objects;
     double from[4];        /* with tiers: share of the samples from memory, SSD, peers, the source; NAN without */
     double source_bytes;   /* with tiers: read from the data set's files by all nodes */
     double source_reread;  /* the same over its distinct bytes */

@@ -403,6 +403,8 @@ static int take_call(struct explain_job *j, struct explain_worker *w, struct exp
     int rc = 0;
     if (file != NO_INDEX && mr_fd_class_stores((enum mr_fd_class)fd))
         count_file(j, w, l, file, b, i);
+    if (fd == MR_FD_SOCKET_NET && (rc = mr_explain_object_call(j, w, l, b, i, file)))
+        return rc;
     if (wait == NONE_CLASS)
         return 0;
     if (l->saves && stores &&

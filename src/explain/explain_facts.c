@@ -689,6 +689,7 @@ int mr_explain_facts(struct explain_job *j)
     if (!rc)
         io_facts(j);
     rc = rc ? rc : flight_facts(j);
+    rc = rc ? rc : mr_explain_find_objects(j);
     if (!rc)
         probe_facts(j);
     if (!rc)

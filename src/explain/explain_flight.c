@@ -279,3 +279,22 @@ int mr_explain_flight_slope(struct explain_flight *const *flight, unsigned n, do
     done(&r);
     return rc;
 }
+
+int mr_explain_flight_mean(struct explain_flight *const *flight, unsigned n, double *mean)
+{
+    struct reads r;
+    int rc = join(flight, n, &r), flying = 0;
+    double busy = 0, sum = 0;
+    uint64_t before = 0;
+    for (size_t i = 0; !rc && r.e && i < r.edges; i++) {
+        double since = (double)(r.e[i].at - before);
+        busy += flying ? since : 0;
+        sum += since * flying;
+        flying += r.e[i].step;
+        before = r.e[i].at;
+    }
+    if (busy > 0)
+        *mean = sum / busy;
+    done(&r);
+    return rc;
+}

@@ -23,6 +23,8 @@ void mr_explain_flight_add(struct explain_flight *f, uint64_t start, uint64_t en
 struct mr_explain_facts;
 /* Joins what `n` workers kept, and sets streams and stream_bytes_per_s, unless they are known already. -ENOMEM. */
 int mr_explain_flight_facts(struct explain_flight *const *flight, unsigned n, double ranks, struct mr_explain_facts *f);
+/* Mean number in flight while there is one; unchanged where there are none. -ENOMEM. */
+int mr_explain_flight_mean(struct explain_flight *const *flight, unsigned n, double *mean);
 /* How the time of one grows with the number in flight: the slope of logarithms, and its standard error. Unchanged where
  * there are too few, or always as many at a time. -ENOMEM. */
 int mr_explain_flight_slope(struct explain_flight *const *flight, unsigned n, double *slope, double *error);

@@ -205,7 +205,8 @@ struct explain_lane {
     uint32_t n_covered;
     uint64_t floor; /* what lies before is forgotten */
     struct explain_stream *stream;
-    struct mr_map sizes; /* of reads: how often each came; the first few thousand different ones */
+    struct explain_talk *talk; /* explain_objects.c */
+    struct mr_map sizes;       /* of reads: how often each came; the first few thousand different ones */
     struct mr_intervals set[MR_WAIT_CLASS_COUNT]; /* calls of this round */
     bool apart[MR_WAIT_CLASS_COUNT];              /* the list is not normal */
     MR_VEC(struct mr_explain_lane_span) piece;    /* in the window of the slow step */
@@ -265,6 +266,13 @@ struct explain_sums {
     uint64_t read_bytes, written_bytes, read_calls, write_calls, metadata_calls, io_sum_ns;
 };
 
+/* Who is at the other end of sockets: explain_objects.c. */
+struct explain_peer {
+    uint32_t file;
+    uint64_t requests, bytes, first_byte_ns, answer_ns, connects, connect_ns;
+    uint64_t reads, headers; /* headers: reads that brought five bytes */
+};
+
 struct explain_worker {
     struct mr_event_batch batch;
     struct explain_sums *sums; /* by rank */
@@ -277,7 +285,10 @@ struct explain_worker {
     struct explain_snippets *snippets;
     uint64_t access_every;
     struct explain_flight flight, answers; /* reads of storage; waits for answers from the network */
-    MR_VEC(struct explain_span) span;      /* first pass */
+    struct explain_flight requests;        /* on sockets: explain_objects.c */
+    struct mr_map peer_of;                 /* of a file + 1: place in `peer`, plus one */
+    MR_VEC(struct explain_peer) peer;
+    MR_VEC(struct explain_span) span; /* first pass */
     MR_VEC(struct explain_make) make;
     MR_VEC(struct explain_place) place;
     struct mr_intervals scratch;
@@ -423,6 +434,11 @@ uint64_t mr_explain_access_hash(const struct mr_explain_access *a);
 size_t mr_explain_thin_access(struct mr_explain_access *a, size_t n, uint64_t every);
 int mr_explain_lane_chunk(struct explain_job *j, struct explain_worker *w, struct explain_lane *l,
                           const struct mr_event_batch *b);
+
+/* ---- explain_objects.c: requests to object storage; 0 or -ENOMEM ---- */
+int mr_explain_object_call(const struct explain_job *j, struct explain_worker *w, struct explain_lane *l,
+                           const struct mr_event_batch *b, uint32_t i, uint32_t file);
+int mr_explain_find_objects(struct explain_job *j);
 
 /* ---- explain_unions.c ---- */
 int mr_explain_unite(struct explain_job *j, struct mr_error *err);

@@ -40,6 +40,8 @@ int mr_loader_open_store(struct mr_loader *l, struct mr_error *err)
         return rc;
     rc = mr_store_open_with_events(spec, calls, &l->store, err);
     l->owns_store = !rc;
+    if (!rc)
+        mr_store_emit_requests(l->store, l->p.events);
     free(spec);
     return rc;
 }

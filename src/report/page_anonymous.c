@@ -115,9 +115,20 @@ static bool is_group(const char *part, size_t n)
     return n > 1 && part[0] == '*' && ending_of(part, n) == part + 1;
 }
 
+/* Bytes of "s3://" and the like, which tell nothing; 0: it is no address. */
+static size_t scheme_of(const char *path, size_t n)
+{
+    size_t len = 0;
+    while (len < n && isalnum((unsigned char)path[len]))
+        len++;
+    return len && n - len >= 3 && !memcmp(path + len, "://", 3) ? len + 3 : 0;
+}
+
 static void put_path(struct mask *m, struct mr_strbuf *o, const char *path, size_t n)
 {
-    for (size_t at = 0; at < n;) {
+    size_t scheme = scheme_of(path, n);
+    mr_strbuf_add(o, path, scheme);
+    for (size_t at = scheme; at < n;) {
         const char *slash = memchr(path + at, '/', n - at);
         size_t len = slash ? (size_t)(slash - path) - at : n - at;
         const char *part = path + at;
@@ -210,7 +221,7 @@ static void put_word(struct mask *m, struct mr_strbuf *o, const char *word, size
     while (core && strchr(".:!?", word[core - 1]))
         core--;
     size_t at = place_of(m, word, core, &found);
-    if (core > 1 && (begins_path(word) || has_known_part(m, word, core)))
+    if (core > 1 && (begins_path(word) || scheme_of(word, core) || has_known_part(m, word, core)))
         put_path(m, o, word, core);
     else if (core > 2 && found && (m->word[at].host || !is_our_word(word, core)))
         mr_strbuf_puts(o, m->word[at].stand_in);
@@ -276,6 +287,8 @@ static void mask_names(struct mask *m)
     for (size_t i = 0; i < x->ranks; i++)
         x->rank[i].host = mask_host(m, x->rank[i].host);
     x->source = mask_path(m, x->source);
+    x->facts.peer = mask_host(m, x->facts.peer); /* HOST:PORT, as sentences have it */
+    x->facts.objects.peer = mask_host(m, x->facts.objects.peer);
 }
 
 static void mask_texts(struct mask *m)

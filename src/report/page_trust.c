@@ -89,6 +89,17 @@ static void put_environment(struct mr_page *p)
     else
         mr_strbuf_puts(p->b, "<span class=\"unknown\">unknown</span>");
     mr_strbuf_puts(p->b, "</dd>");
+    if (f->objects.client) {
+        mr_strbuf_puts(p->b, "<dt>object storage</dt><dd>");
+        mr_html_short(p->b, f->objects.client, 40);
+        if (f->objects.peer) {
+            mr_strbuf_puts(p->b, ", ");
+            mr_html_short(p->b, f->objects.peer, 80);
+        }
+        mr_strbuf_puts(p->b, f->objects.tls ? ", TLS</dd>" : "</dd>");
+        put_known(p, "requests to it", MR_UNIT_COUNT, f->objects.requests);
+        put_known(p, "requests in flight", MR_UNIT_COUNT, f->objects.in_flight);
+    }
     put_known(p, "nodes", MR_UNIT_COUNT, f->nodes);
     put_known(p, "ranks", MR_UNIT_COUNT, f->ranks);
     put_known(p, "CPUs of a node", MR_UNIT_COUNT, f->cpus_per_node);

@@ -212,6 +212,27 @@ static void put_trust(struct mr_out *o, const struct mr_explanation *x)
     mr_out_text(o, "]},\n");
 }
 
+static void put_objects(struct mr_out *o, const struct mr_explain_objects *s)
+{
+    if (!s->client) {
+        mr_out_text(o, ",\"object_storage\":null");
+        return;
+    }
+    mr_out_text(o, ",\"object_storage\":{\"client\":");
+    put_text(o, s->client);
+    member_text(o, "peer", s->peer);
+    member(o, "requests", s->requests, false);
+    member(o, "bytes", s->bytes, false);
+    member(o, "connections", s->connections, false);
+    member(o, "connect_s", s->connect_s, false);
+    member(o, "first_byte_s", s->first_byte_s, false);
+    member(o, "answer_s", s->answer_s, false);
+    member(o, "in_flight", s->in_flight, false);
+    member(o, "retries", s->retries, false);
+    member(o, "slowdowns", s->slowdowns, false);
+    mr_out_format(o, ",\"tls\":%s}", s->tls ? "true" : "false");
+}
+
 static void put_facts(struct mr_out *o, const struct mr_explain_facts *f)
 {
     const struct {
@@ -270,6 +291,7 @@ static void put_facts(struct mr_out *o, const struct mr_explain_facts *f)
     member_text(o, "file_system", f->device);
     for (size_t i = 0; i < MR_ARRAY_LEN(row); i++)
         member(o, row[i].key, row[i].value, false);
+    put_objects(o, &f->objects);
     mr_out_format(o, ",\"has_steps\":%s,\"has_workers\":%s,\"own_run\":%s,\"counters_only\":%s,\"shuffled\":%s},\n",
                   f->has_steps ? "true" : "false", f->has_workers ? "true" : "false", f->own_run ? "true" : "false",
                   f->counters_only ? "true" : "false", f->shuffled ? "true" : "false");

@@ -356,6 +356,27 @@ static void put_tiers(const struct mr_explain_facts *f, struct mr_strbuf *out)
     end_line(out, &line);
 }
 
+/* "object storage: boto3 to 127.0.0.1:9000 (TLS), 1,234 requests of 64.0 KiB ..." */
+static void put_objects(const struct mr_explain_objects *s, struct mr_strbuf *out)
+{
+    struct mr_strbuf line = {0};
+    char a[MR_HUMAN_LEN], b[MR_HUMAN_LEN];
+    if (!s->client || !(s->requests > 0))
+        return;
+    part(&line, 0, "object storage: %s%s%s%s", s->client, s->peer ? " to " : "", s->peer ? s->peer : "",
+         s->tls ? " (TLS)" : "");
+    part(&line, 0, "%s %s of %s", mr_human_count((uint64_t)s->requests, a),
+         mr_plural((uint64_t)s->requests, "request", "requests"), mr_human_bytes(s->bytes / s->requests, b));
+    part(&line, s->first_byte_s, "first byte %s, last %s", mr_human_ns(s->first_byte_s / s->requests * 1e9, a),
+         mr_human_ns(s->answer_s / s->requests * 1e9, b));
+    part(&line, s->in_flight, "%.1f in flight", s->in_flight);
+    part(&line, s->connections, "%s new %s", mr_human_count((uint64_t)s->connections, a),
+         mr_plural((uint64_t)s->connections, "connection", "connections"));
+    part(&line, s->retries > 0 ? s->retries : NAN, "%s %s", mr_human_count((uint64_t)s->retries, a),
+         mr_plural((uint64_t)s->retries, "repeat", "repeats"));
+    end_line(out, &line);
+}
+
 /* "once", "1.51 times", "19,700 times". */
 static const char *times_text(double ratio, char out[MR_HUMAN_LEN + 8])
 {
@@ -396,6 +417,7 @@ static void put_figures(const struct mr_explanation *x, struct mr_strbuf *out)
         part(&line, f->written_bytes, "written %s", mr_human_bytes(f->written_bytes, a));
     end_line(out, &line);
     put_reads(x, out);
+    put_objects(&f->objects, out);
     if (!f->has_steps)
         return;
     part(&line, f->step_s, "step p50 %s p99 %s", mr_human_ns(f->step_s * 1e9, a), mr_human_ns(f->step_p99_s * 1e9, b));

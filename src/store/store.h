@@ -45,6 +45,11 @@ int mr_store_remove_objects(struct mr_store *s, const char *folder, const char *
  * whole tree once and write none of it. Nothing elsewhere. */
 void mr_store_remember_listings(struct mr_store *s);
 
+/* From now on each request to object storage is an event, and their sums are one when the store is closed
+ * (MR_SPAN_REQUEST, MR_SPAN_OBJECTS). Before the first call; `e` outlives the store, NULL is fine. Nothing elsewhere. */
+struct mr_events;
+void mr_store_emit_requests(struct mr_store *s, struct mr_events *e);
+
 /* From now on an object may be another one each time it is opened (s3: no MR_E_CHANGED for it; what is open stays one
  * version): for objects that other processes replace. Nothing elsewhere. */
 void mr_store_expect_changes(struct mr_store *s);

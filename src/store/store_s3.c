@@ -190,6 +190,7 @@ static void s3_close(struct mr_store *base)
             mr_log(MR_LOG_NOTE, "s3: %llu second requests for slow ones, %llu of them answered first",
                    (unsigned long long)st->hedges, (unsigned long long)st->hedges_won);
     }
+    mr_s3_emit_sums(s);
     mr_s3_client_close(s->client);
     mr_map_done(&s->etags);
     mr_map_done(&s->listed);

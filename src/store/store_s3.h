@@ -9,8 +9,11 @@
 
 #include <pthread.h>
 
+struct mr_events;
+
 struct s3_store {
     struct mr_store base;
+    struct mr_events *events; /* mr_store_emit_requests; NULL: none */
     struct mr_s3_client *client;
     struct mr_s3_senders *senders;
     uint64_t range, part;
@@ -43,6 +46,8 @@ static inline struct s3_store *store_of(struct mr_store *s)
 
 /* 0, or MR_E_CHANGED: this store has seen the path with another content. */
 int mr_s3_store_check_etag(struct s3_store *s, const char *path, const char *etag, struct mr_error *err);
+
+void mr_s3_emit_sums(const struct s3_store *s); /* store_s3_events.c */
 
 int mr_s3_ioq_create(struct mr_store *s, unsigned depth, struct mr_ioq **out, struct mr_error *err);
 void mr_s3_ioq_free(struct mr_ioq *q);

@@ -969,6 +969,58 @@ static void unknown_facts_make_no_rule_fire(void **state)
     mr_explanation_free(x);
 }
 
+static bool fires(const struct mr_explanation *x, const char *id)
+{
+    for (size_t i = 0; i < x->findings; i++)
+        if (!strcmp(x->finding[i].id, id))
+            return true;
+    return false;
+}
+
+/* What requests to object storage wait for decides which rule fires; none does where there were none. */
+static void requests_to_object_storage_are_judged_by_what_they_wait_for(void **state)
+{
+    static const struct {
+        struct mr_explain_objects o;
+        const char *fires; /* of OB1 to OB5 */
+    } rows[] = {
+        {{.client = NULL, .requests = 1000}, ""},
+        {{.client = "boto3", .requests = 20, .bytes = 2e6, .first_byte_s = 9, .answer_s = 10, .in_flight = 1}, ""},
+        {{.client = "boto3", .requests = 1000, .bytes = 1e8, .first_byte_s = 9, .answer_s = 10, .in_flight = 2}, "12"},
+        {{.client = "boto3", .requests = 1000, .bytes = 1e8, .first_byte_s = 9, .answer_s = 10, .in_flight = 40}, "1"},
+        {{.client = "boto3", .requests = 100, .bytes = 1e9, .first_byte_s = 1, .answer_s = 10, .in_flight = 1}, "3"},
+        {{.client = "boto3", .requests = 100, .bytes = 1e9, .first_byte_s = 1, .answer_s = 10, .in_flight = 9}, ""},
+        {{.client = "boto3",
+          .requests = 100,
+          .bytes = 1e9,
+          .first_byte_s = 1,
+          .answer_s = 10,
+          .in_flight = 9,
+          .connections = 90},
+         "4"},
+        {{.client = "millrace",
+          .requests = 100,
+          .bytes = 1e9,
+          .first_byte_s = 1,
+          .answer_s = 10,
+          .in_flight = 9,
+          .retries = 5},
+         "5"},
+    };
+    (void)state;
+    for (size_t i = 0; i < MR_ARRAY_LEN(rows); i++) {
+        struct mr_explanation *x = starved(2, 4, 0.05, 0.05, MR_STALL_NETWORK, 5);
+        x->facts.objects = rows[i].o;
+        advise(x);
+        for (char k = '1'; k <= '5'; k++) {
+            char id[] = {'O', 'B', k, 0};
+            if (fires(x, id) != (strchr(rows[i].fires, k) != NULL))
+                fail_msg("row %zu: %s %s", i, id, fires(x, id) ? "fires" : "is silent");
+        }
+        mr_explanation_free(x);
+    }
+}
+
 /* The beginning of an attribute lustre.lov: magic, pattern, two numbers of the object, size and count of stripes. */
 static void stripes_of_a_file_are_read(void **state)
 {
@@ -1034,6 +1086,7 @@ int main(void)
         cmocka_unit_test(two_steps_are_too_few_to_judge),
         cmocka_unit_test(a_rank_that_is_always_last_is_named),
         cmocka_unit_test(unknown_facts_make_no_rule_fire),
+        cmocka_unit_test(requests_to_object_storage_are_judged_by_what_they_wait_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
