@@ -1,6 +1,6 @@
-"""Data of a program that `millrace try` runs again, read from copies nearer to it: a path below the folder of the data is
-opened below the copy. Functions that open files by themselves, without Python's open(), have a row each; what neither
-reaches reads the original, and the trial says that nothing was changed where that is all.
+"""Data of a program that `millrace try` runs again, read from copies nearer to it: a path below the folder of the data
+is opened below the copy. Functions that open files by themselves, without Python's open(), have a row each; what
+neither reaches reads the original, and the trial says that nothing was changed where that is all.
 """
 
 from __future__ import annotations
