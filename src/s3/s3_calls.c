@@ -226,6 +226,8 @@ static int abort_some(struct mr_s3_client *c, const char *bucket, const char *pr
 {
     struct uploads u = {0};
     int rc = list_uploads(c, bucket, prefix, &u, err);
+    if (!rc && !is_key && mr_s3_client_minio(c)) /* it lists the uploads of one whole key, or those of the bucket */
+        rc = list_uploads(c, bucket, "", &u, err);
     for (size_t i = 0; i < u.n; i++) {
         bool meant = is_key ? !strcmp(u.item[i].key, prefix) : !strncmp(u.item[i].key, prefix, strlen(prefix));
         if (!rc && meant) {

@@ -86,6 +86,9 @@ static void on_header(struct mr_http_request *r, const char *name, size_t name_l
         note_clock(s->lane, value, len);
     } else if (is_name(name, name_len, "x-amz-bucket-region")) {
         snprintf(s->region_hint, sizeof s->region_hint, "%.*s", (int)MR_MIN(len, sizeof s->region_hint - 1), value);
+    } else if (is_name(name, name_len, "server")) {
+        if (len >= 5 && !strncmp(value, "MinIO", 5))
+            atomic_store_explicit(&s->lane->c->minio, true, memory_order_relaxed);
     } else if (is_name(name, name_len, "retry-after")) {
         uint64_t wait = 0;
         take_number(value, len, &wait);
@@ -694,6 +697,11 @@ const char *mr_s3_client_source(const struct mr_s3_client *c)
 bool mr_s3_client_conditional(const struct mr_s3_client *c)
 {
     return !atomic_load(&c->no_conditional);
+}
+
+bool mr_s3_client_minio(const struct mr_s3_client *c)
+{
+    return atomic_load_explicit(&c->minio, memory_order_relaxed);
 }
 
 double mr_s3_client_skew_s(const struct mr_s3_client *c)

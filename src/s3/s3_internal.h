@@ -24,6 +24,7 @@ struct mr_s3_client {
     mr_s3_ended_fn *ended;
     void *ended_user;
     _Atomic bool no_conditional;
+    atomic_bool minio;         /* an answer named that server */
     _Atomic bool reached;      /* some server has answered: what breaks now may come back */
     _Atomic uint64_t first_ns; /* when the first op started; 0: none has */
     _Atomic int64_t skew_ms;
