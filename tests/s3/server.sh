@@ -34,9 +34,9 @@ print(urllib.request.urlopen(r, context=ssl._create_unverified_context()).read()
 PY
 }
 stat_of() { admin GET /_stats | sed "s/.*\"$1\": \([0-9]*\).*/\1/; t; s/.*/0/"; }
-# The bucket is made by a PUT that needs a signature, which the server makes the program compute: by Python here.
-make_bucket() {
-    "$s3_python" - "$1" <<'PY'
+# A request signed by Python: signed METHOD PATH [QUERY]; the answer goes to standard output.
+signed() {
+    "$s3_python" - "$1" "$2" "${3:-}" <<'PY'
 import datetime, hashlib, hmac, os, sys, ssl, urllib.request
 endpoint, key, secret = (os.environ[n] for n in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"))
 region = os.environ.get("S3_TEST_REGION", "us-east-1")
@@ -49,7 +49,7 @@ heads = {"host": host, "x-amz-content-sha256": empty, "x-amz-date": stamp}
 if token:
     heads["x-amz-security-token"] = token
 names = ";".join(sorted(heads))
-canonical = "\n".join(["PUT", "/" + sys.argv[1], "", *[f"{k}:{heads[k]}" for k in sorted(heads)], "", names, empty])
+canonical = "\n".join([sys.argv[1], sys.argv[2], sys.argv[3], *[f"{k}:{heads[k]}" for k in sorted(heads)], "", names, empty])
 scope = f"{day}/{region}/s3/aws4_request"
 text = "\n".join(["AWS4-HMAC-SHA256", stamp, scope, hashlib.sha256(canonical.encode()).hexdigest()])
 k = ("AWS4" + secret).encode()
@@ -57,7 +57,8 @@ for part in scope.split("/"):
     k = hmac.new(k, part.encode(), hashlib.sha256).digest()
 heads["Authorization"] = f"AWS4-HMAC-SHA256 Credential={key}/{scope}, SignedHeaders={names}, Signature=" + \
     hmac.new(k, text.encode(), hashlib.sha256).hexdigest()
-r = urllib.request.Request(f"{endpoint}/{sys.argv[1]}", method="PUT", headers=heads)
-urllib.request.urlopen(r, context=ssl._create_unverified_context()).read()
+r = urllib.request.Request(f"{endpoint}{sys.argv[2]}?{sys.argv[3]}".rstrip("?"), method=sys.argv[1], headers=heads)
+print(urllib.request.urlopen(r, context=ssl._create_unverified_context()).read().decode(), end="")
 PY
 }
+make_bucket() { signed PUT "/$1"; }
