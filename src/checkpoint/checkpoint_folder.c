@@ -200,11 +200,7 @@ int mr_checkpoint_dir_remove(struct mr_store *s, const char *dir, struct mr_erro
 int mr_checkpoint_has_list(struct mr_store *s, const char *dir, struct mr_error *err)
 {
     struct mr_store_stat st;
-    struct mr_error why;
-    int rc = s->ops->stat(s, mr_path("%s/" MR_CHECKPOINT_LIST_NAME, dir).text, &st, &why);
-    if (rc && rc != -ENOENT && err)
-        *err = why;
-    return rc == -ENOENT ? 0 : rc ? rc : 1;
+    return mr_store_look(s, mr_path("%s/" MR_CHECKPOINT_LIST_NAME, dir).text, &st, err);
 }
 
 int mr_checkpoint_retire(struct mr_store *s, const char *folder, uint64_t step, struct mr_error *err)

@@ -102,13 +102,17 @@ static bool look_closely(const struct mr_checkpoint_place *at, const char *dir, 
     return true;
 }
 
-bool mr_state_have_in(const struct mr_checkpoint_place *at, uint64_t step, struct mr_state_had *out)
+int mr_state_have_in(const struct mr_checkpoint_place *at, uint64_t step, struct mr_state_had *out,
+                     struct mr_error *err)
 {
     struct mr_path dir;
-    if (mr_checkpoint_find(at->store, at->folder, step, &dir, NULL))
-        return false;
-    look_closely(at, dir.text, out); /* damaged: its load says so */
-    return true;
+    struct mr_error why;
+    int rc = mr_checkpoint_find(at->store, at->folder, step, &dir, &why);
+    if (!rc)
+        look_closely(at, dir.text, out); /* damaged: its load says so */
+    else if (rc != MR_E_INCOMPLETE && err)
+        *err = why;
+    return rc == MR_E_INCOMPLETE ? 0 : rc ? rc : 1;
 }
 
 static int look_at(struct looking *l, const char *dir, uint32_t share)
@@ -280,8 +284,10 @@ struct near {
 static int choose(struct near *r, const struct mr_state_have *common, uint64_t *step, size_t *place,
                   struct mr_error *err)
 {
-    struct mr_state_had newest, here;
-    bool there = mr_state_have_in(&r->final.at, UINT64_MAX, &newest);
+    struct mr_state_had newest = {0}, here;
+    int there = mr_state_have_in(&r->final.at, UINT64_MAX, &newest, err);
+    if (there < 0)
+        return there;
     for (size_t i = common->n; i-- > 0;) {
         const struct mr_state_had *h = &common->item[i];
         if (h->world != r->final.world)
@@ -289,7 +295,7 @@ static int choose(struct near *r, const struct mr_state_have *common, uint64_t *
         if (!there || h->step > newest.step ||
             (h->step == newest.step && !mr_state_have_find(common, newest.step, newest.id)))
             newest = *h;
-        there = true;
+        there = 1;
         break;
     }
     if (!there)
@@ -297,7 +303,7 @@ static int choose(struct near *r, const struct mr_state_have *common, uint64_t *
                               r->final.at.folder);
     *step = newest.step;
     for (*place = 0; *place < r->n; ++*place)
-        if (mr_state_have_in(&r->tier[*place], newest.step, &here) && strcmp(here.id, newest.id) == 0)
+        if (mr_state_have_in(&r->tier[*place], newest.step, &here, NULL) > 0 && strcmp(here.id, newest.id) == 0)
             break;
     return 0;
 }

@@ -35,8 +35,10 @@ int mr_state_tier_open(const struct mr_saver_tier *of, uint32_t rank, struct mr_
 int mr_state_have_common(const struct mr_save_place *final, const struct mr_checkpoint_place *const *tier, size_t tiers,
                          const char *what, struct mr_state_have *mine, struct mr_state_have *common,
                          struct mr_error *err);
-/* The newest usable one there, or that of a step; false: none. Without a readable list only its step is set. */
-bool mr_state_have_in(const struct mr_checkpoint_place *at, uint64_t step, struct mr_state_had *out);
+/* The newest usable one there, or that of a step: 1, 0 (none), or why that cannot be seen. Without a readable list only its
+ * step is set. */
+int mr_state_have_in(const struct mr_checkpoint_place *at, uint64_t step, struct mr_state_had *out,
+                     struct mr_error *err);
 const struct mr_state_had *mr_state_have_find(const struct mr_state_have *h, uint64_t step, const char *id);
 void mr_state_have_done(struct mr_state_have *h);
 

@@ -341,7 +341,7 @@ static int drain_one(struct drain *d, struct mr_error *err)
 static bool is_in(const struct mr_save_place *at, const struct mr_state_had *h, bool or_newer)
 {
     struct mr_state_had there;
-    if (!mr_state_have_in(&at->at, h->step, &there))
+    if (mr_state_have_in(&at->at, h->step, &there, NULL) <= 0)
         return false;
     if (strcmp(there.id, h->id) == 0 && (there.fsync || !at->at.fsync))
         return true;

@@ -9,35 +9,44 @@ static int one_entry(void *user, const char *name, bool is_dir, struct mr_error 
     return 0;
 }
 
-/* Sets made for DLIO have a folder for the evaluation set even when there is none. */
-static bool holds_something(struct mr_store *store, const char *folder)
+/* 1 or 0, or an error. Sets made for DLIO have a folder for the evaluation set even when there is none. */
+static int holds_something(struct mr_store *store, const char *folder, struct mr_error *err)
 {
     bool any = false;
-    return store->ops->list(store, folder, one_entry, &any, NULL) < 0 || any;
+    struct mr_store_stat st;
+    int there = mr_store_look(store, folder, &st, err);
+    if (there <= 0 || !st.is_dir)
+        return MR_MIN(there, 0);
+    int rc = store->ops->list(store, folder, one_entry, &any, err);
+    return rc < 0 ? rc : any;
 }
 
-/* The paths to check: both splits of a generated folder, finished or not, else the one that is given. */
-static unsigned splits_of(struct mr_store *store, const char *folder, char paths[2][2 * MR_NAME_MAX])
+/* The paths to check: both splits of a generated folder, finished or not, else the one that is given. Their number, or why
+ * that cannot be seen: nothing is taken for absent then. */
+static int splits_of(struct mr_store *store, const char *folder, char paths[2][2 * MR_NAME_MAX], struct mr_error *err)
 {
     static const char *const names[] = {"train", "valid"};
     struct mr_store_stat st;
-    unsigned n = 0;
-    bool finished = false;
-    char own[2 * MR_NAME_MAX];
-    snprintf(own, sizeof own, "%.4000s/" MR_MANIFEST_NAME, folder);
-    for (unsigned i = 0; i < 2 && mr_store_stat(store, own, &st, NULL) < 0; i++) {
-        char manifest[3 * MR_NAME_MAX];
+    int n = 0, finished = 0;
+    char manifest[3 * MR_NAME_MAX];
+    snprintf(manifest, sizeof manifest, "%.4000s/" MR_MANIFEST_NAME, folder);
+    bool apart = mr_store_is_remote(store) && !mr_store_is_url(folder); /* the manifest lies on a disk, alone */
+    int rc = apart ? 1 : mr_store_look(store, manifest, &st, err);
+    for (unsigned i = 0; i < 2 && rc == 0; i++) {
         snprintf(paths[n], sizeof paths[n], "%.4000s/%s", folder, names[i]);
         snprintf(manifest, sizeof manifest, "%s/" MR_MANIFEST_NAME, paths[n]);
-        bool there = mr_store_stat(store, paths[n], &st, NULL) >= 0 && st.is_dir && holds_something(store, paths[n]);
-        finished = finished || mr_store_stat(store, manifest, &st, NULL) >= 0;
-        n += there;
+        int filled = holds_something(store, paths[n], err);
+        int done = filled < 0 ? filled : mr_store_look(store, manifest, &st, err);
+        rc = MR_MIN(done, 0);
+        finished |= done > 0;
+        n += filled > 0;
     }
-    if (!finished) {
-        snprintf(paths[0], sizeof paths[0], "%.4000s", folder);
-        return 1;
-    }
-    return n;
+    if (rc < 0)
+        return rc;
+    if (finished)
+        return n;
+    snprintf(paths[0], sizeof paths[0], "%.4000s", folder);
+    return 1;
 }
 
 static void add(struct mr_verify_result *sum, const struct mr_verify_result *r, bool first)
@@ -82,8 +91,10 @@ int mr_verify_folder(const char *folder, struct mr_store *store, const struct mr
 {
     char paths[2][2 * MR_NAME_MAX];
     struct mr_verify_result sum = {0}, one;
-    unsigned n = splits_of(store, folder, paths);
-    for (unsigned i = 0; i < n; i++) {
+    int n = splits_of(store, folder, paths, err);
+    if (n < 0)
+        return n;
+    for (int i = 0; i < n; i++) {
         int rc = verify_one(paths[i], store, o, progress_to, &one, err);
         if (rc < 0)
             return rc;

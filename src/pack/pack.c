@@ -45,8 +45,9 @@ static int find_source(struct pack *p, char path[2 * MR_NAME_MAX], struct mr_err
 {
     struct mr_store_stat st;
     struct mr_scan_result found;
-    if (mr_dataset_find_manifest(p->o->store, p->o->source, path, NULL) == 0)
-        return 0;
+    int rc = mr_dataset_find_manifest(p->o->store, p->o->source, path, err);
+    if (rc != MR_E_FORMAT && rc != -ENOENT) /* there is one, or that cannot be seen */
+        return rc;
     snprintf(path, 2 * MR_NAME_MAX, "%.4000s/" SOURCE_MANIFEST, p->o->folder);
     if (mr_store_stat(p->o->store, path, &st, NULL) == 0)
         return 0;

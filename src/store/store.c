@@ -464,6 +464,19 @@ int mr_store_stat(struct mr_store *s, const char *path, struct mr_store_stat *ou
     return rc;
 }
 
+int mr_store_look(struct mr_store *s, const char *path, struct mr_store_stat *out, struct mr_error *err)
+{
+    struct mr_error why;
+    int rc = mr_store_stat(s, path, out, &why);
+    if (rc >= 0)
+        return 1;
+    if (rc == -ENOENT || rc == -ENOTDIR)
+        return 0;
+    if (err)
+        *err = why;
+    return rc;
+}
+
 int mr_store_mkdirs(struct mr_store *s, const char *path, struct mr_error *err)
 {
     struct mr_store_stat st;

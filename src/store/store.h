@@ -38,6 +38,8 @@ bool mr_store_is_remote(const struct mr_store *s);
  * where a store has no such thing, and where listing uploads is not allowed: the bucket's rules remove those. */
 int mr_store_abort_unfinished(struct mr_store *s, const char *folder, const char *begins, uint64_t *n,
                               struct mr_error *err);
+/* Whether there is something at `path`: 1, 0 (-ENOENT, -ENOTDIR), or the error of the look: over a network that is not the same. */
+int mr_store_look(struct mr_store *s, const char *path, struct mr_store_stat *out, struct mr_error *err);
 /* Of a store that puts objects whole: removes the objects right below a folder, `first` before the others, a thousand per
  * request where the store has such a request (s3). What lies in folders below stays; a missing folder is fine. */
 int mr_store_remove_objects(struct mr_store *s, const char *folder, const char *first, struct mr_error *err);

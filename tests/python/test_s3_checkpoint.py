@@ -77,6 +77,14 @@ def saves_and_loads() -> None:
     s.close()
     check(checkpoint.load(at), 4)
     check(checkpoint.load(at, tiers=[with_tier]), 4)
+    secret = os.environ["AWS_SECRET_ACCESS_KEY"]
+    os.environ["AWS_SECRET_ACCESS_KEY"] = "another"
+    for look in (lambda: checkpoint.latest(at), lambda: checkpoint.load(at), lambda: checkpoint.load(at, tiers=[with_tier])):
+        try:  # what cannot be seen is not absent: a training must not begin anew, or from an older one
+            raise AssertionError(f"with a wrong key: {look()}")
+        except OSError as e:
+            assert not isinstance(e, FileNotFoundError), e
+    os.environ["AWS_SECRET_ACCESS_KEY"] = secret
     checkpoint.save(state(5), f"{URL}/simple")
     checkpoint.wait(f"{URL}/simple")
     check(checkpoint.load(f"{URL}/simple"), 5)
