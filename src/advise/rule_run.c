@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define ITERATORS_LEAST 5 /* epochs of a batch or two */
+
 bool mr_rule_th3(struct mr_advice *a, struct mr_draft *d)
 {
     struct mr_draft other = *d;
@@ -57,10 +59,39 @@ bool mr_rule_ev1(struct mr_advice *a, struct mr_draft *d)
     return true;
 }
 
+/* next(iter(loader)) in the loop: an iterator, with workers of its own, for each batch or two. What it costs is all of the
+ * wait but for what a batch takes, at most. */
+static bool iterator_each_time(struct mr_advice *a, struct mr_draft *d)
+{
+    const struct mr_explain_facts *f = a->f;
+    double load = mr_known_or(f->batch_load_s, 0) * a->steps, most = fmax(0, a->stall_s - load);
+    if (!(f->epochs >= ITERATORS_LEAST) || !(f->epochs >= 0.5 * a->steps) || !(f->workers >= 1) || f->team || a->own ||
+        !a->starved)
+        return false;
+    d->f.saves_s = d->f.saves_high_s = most;
+    d->f.saves_low_s = 0.5 * most;
+    d->f.confidence = 0.8;
+    d->weight = 1.1;
+    d->f.title =
+        mr_say(a,
+               "an iterator of the loader is made for every batch or two (%.0f for %.0f steps): its workers are "
+               "started and ended each time",
+               f->epochs, a->steps);
+    d->f.fix = "make the iterator once, and take all batches of an epoch from it";
+    d->f.evidence = mr_say(a, "%s waited in all, a batch takes a worker %s", mr_say_s(a, a->stall_s),
+                           mr_say_s(a, mr_known_or(f->batch_load_s, 0)));
+    d->f.formula = "not replayed: the waits without what the batches take, at most; half of it at least";
+    mr_change_code(a, d, MR_IDIOM_PYTORCH,
+                   "batches = iter(loader)    # once; then next(batches) in each step, a new one behind StopIteration");
+    return true;
+}
+
 bool mr_rule_ep1(struct mr_advice *a, struct mr_draft *d)
 {
     const struct mr_explain_facts *f = a->f;
     double more = f->first_step_s - f->step_s;
+    if (iterator_each_time(a, d))
+        return true;
     if (!(f->epochs >= 2) || !mr_known(more))
         return mr_silent(a, "fewer than two epochs");
     if (f->persistent)

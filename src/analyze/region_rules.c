@@ -62,6 +62,7 @@ static const struct {
     {"data_loader", "DataLoader.next",      MR_ROLE_WAIT, NO},
     {"data_loader", "DataLoader.iter",      MR_ROLE_ITER, NO},
     {"data_loader", "DataLoader.end",       MR_ROLE_END, NO},
+    {"data_loader", "DataLoader.shutdown",  MR_ROLE_SHUTDOWN, NO},
     {"data_loader", "DataLoader.fetch",     MR_ROLE_NONE, NO}, /* inside next */
     {"data_loader", "fetch",                MR_ROLE_FETCH, NO},
     {"data_loader", "collate",              MR_ROLE_PART, MR_REGION_QUEUE},

@@ -18,6 +18,7 @@ enum mr_region_role {
     MR_ROLE_ITER,         /* makes the iterator: begins an epoch of a loader */
     MR_ROLE_HANDOVER,     /* takes something from another thread: the next batch, where that thread waits for them */
     MR_ROLE_END,          /* finds the iterator at its end: no wait for data */
+    MR_ROLE_SHUTDOWN,     /* the iterator is thrown away, and its workers end */
     MR_ROLE_STEP,         /* a whole step, named by the program */
     MR_ROLE_OWN_STEP,     /* of our own trainer: with all of struct mr_step as arguments */
     MR_ROLE_COMPUTE,      /* compute of a step */

@@ -23,18 +23,20 @@
  *  H4. A wait before a call without gradients or in eval mode is a step of an evaluation, unless most steps have such
  *      calls (a teacher's). Without calls of models: a gap that is much longer than the others, with several waits, is an evaluation: each wait but the last is a
  *      step of it.
+ *  H6. Readers of lines and compressed files read much at once: where gaps without a read take as long before the forward
+ *      pass as those with one, or half as long, all of that time is the wait.
+ *  H7. A program without optimisers and backward passes only calls models: each call of one is a step.
  *  H5. What cannot be told makes the verdict "incomplete": sleep in no call and no span (awake_ns), and computing that
  *      may be decoding: holes, what lies between reads and the forward pass, and where that is not told, tails that are
  *      longer than a forward pass takes. A device that computes beside the loop (JAX) is idle while the loop loads if the
  *      loop waits for it in most steps, or hardly at all. */
 #include "base/common.h"
-#include "explain/explain_internal.h"
+#include "explain/explain_hand.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define STEPS_LEAST 3u     /* of the optimiser: fewer are no loop */
 #define NEAR_NS 20000u     /* between calls: one activity */
 #define HOLE_LEAST 100000u /* H2 */
 #define HOLE_MOST 1000000u
@@ -48,214 +50,6 @@
 #define HIDDEN 0.2          /* H5: of the time, asleep */
 #define UNCLEAR 0.1         /* H5: of the time, on a CPU */
 #define START_NS 1000000000 /* before the first train span: the first forward pass prepares itself */
-
-enum kind { KNOWN, WEAK, STRONG }; /* no data; data beside data, or if it is long; data */
-
-struct act {
-    uint64_t start, end;
-    uint64_t taken; /* of it: waiting for others */
-    uint8_t kind;
-};
-
-/* A train span. */
-struct train {
-    uint64_t start, end, awake, optimizer; /* awake: since the one before; UNKNOWN */
-    uint64_t threads, threads_delay;       /* other threads since the one before: on a CPU; ready to run without one */
-    uint64_t delay;                        /* of it: ready to run, and others had the CPUs */
-    uint64_t faults;                       /* since the one before, on pages that had to be read */
-    uint64_t forward;                      /* when the forward pass before it began; UNKNOWN */
-    bool steps, device;                    /* of an optimiser; a device may be waited for */
-};
-
-struct phase {
-    uint64_t start, end, taken, weak;
-    bool strong, evaluates; /* evaluates: for a step of an evaluation */
-};
-
-/* A whole model was called. */
-struct forward {
-    uint64_t start, end;
-    bool evaluates;
-};
-
-struct hand {
-    struct explain_job *j;
-    uint32_t rank, lane;
-    MR_VEC(struct act) act;
-    MR_VEC(struct train) train;
-    MR_VEC(struct forward) forward;
-    MR_VEC(struct phase) phase;             /* of the gap at hand */
-    size_t at;                              /* acts before it end before the gap */
-    uint64_t usual;                         /* gap */
-    uint64_t seen;                          /* optimisers of this step, bits */
-    uint64_t stepped;                       /* when the last optimiser's step ended */
-    uint64_t own, taken;                    /* waited */
-    uint64_t asleep, unclear, tails, backs; /* H5 */
-    bool loads;                             /* torch.load() reads the data */
-    bool teaches; /* models are called without gradients in most steps: that is no evaluation */
-};
-
-/* ---- whose ---- */
-
-static bool has_optimizer(const struct explain_job *j, const struct explain_rank *r)
-{
-    bool any = false;
-    for (uint32_t i = r->span; i < r->span + r->spans && !any; i++)
-        any = j->span.item[i].role == MR_ROLE_OPTIMIZER;
-    return any;
-}
-
-/* The one thread with the optimiser's steps, of a rank that nobody else tells of; NO_INDEX: none. A program may change
- * its weights by hand, without an optimiser: then the one with the backward passes. */
-uint32_t mr_explain_trainer_of(const struct explain_job *j, const struct explain_rank *r)
-{
-    uint32_t lane = NO_INDEX, steps = 0;
-    unsigned role = has_optimizer(j, r) ? MR_ROLE_OPTIMIZER : MR_ROLE_BACKWARD;
-    for (uint32_t i = r->span; i < r->span + r->spans; i++) {
-        const struct explain_span *s = &j->span.item[i];
-        if (s->role != role || (role == MR_ROLE_OPTIMIZER && s->arg[KEY_OPTIMIZER] == UNKNOWN))
-            continue; /* none, or a whole compiled step (TensorFlow), of which nobody knows what it waits for */
-        if (lane != NO_INDEX && s->lane != lane)
-            return NO_INDEX;
-        lane = s->lane;
-        steps++;
-    }
-    return steps >= STEPS_LEAST ? lane : NO_INDEX;
-}
-
-static uint64_t or_0(uint64_t v)
-{
-    return v != UNKNOWN ? v : 0;
-}
-
-/* Other compiled functions' figures of the time before the next train span, which counts from the last of them. */
-static void carry_over(struct train *to, const struct explain_span *s)
-{
-    to->awake += or_0(s->arg[KEY_AWAKE]);
-    to->threads += or_0(s->arg[KEY_THREADS]);
-    to->threads_delay += or_0(s->arg[KEY_THREADS_DELAY]);
-    to->delay += or_0(s->arg[KEY_DELAY]);
-    to->faults += or_0(s->arg[KEY_FAULTS]);
-}
-
-/* Train spans, the outer one where one lies in another (an optimiser that calls back). */
-static int list_train(struct hand *h)
-{
-    const struct explain_rank *r = &h->j->rank[h->rank];
-    bool by_hand = !has_optimizer(h->j, r);
-    struct train before = {0};
-    uint64_t until = 0;
-    for (uint32_t i = r->span; i < r->span + r->spans; i++) {
-        const struct explain_span *s = &h->j->span.item[i];
-        bool passes = s->role == MR_ROLE_BACKWARD, steps = s->role == MR_ROLE_OPTIMIZER || (passes && by_hand);
-        if (s->lane != h->lane || s->start < until)
-            continue;
-        if (!steps && !passes) {
-            if (s->role == MR_ROLE_JIT || s->role == MR_ROLE_FORWARD)
-                carry_over(&before, s);
-            continue;
-        }
-        struct train *t = MR_VEC_ADD(&h->train);
-        if (!t)
-            return -ENOMEM;
-        *t = (struct train){.start = s->start,
-                            .end = s->end,
-                            .awake = s->arg[KEY_AWAKE] != UNKNOWN ? s->arg[KEY_AWAKE] + before.awake : UNKNOWN,
-                            .threads = or_0(s->arg[KEY_THREADS]) + before.threads,
-                            .threads_delay = or_0(s->arg[KEY_THREADS_DELAY]) + before.threads_delay,
-                            .delay = or_0(s->arg[KEY_DELAY]) + before.delay,
-                            .faults = or_0(s->arg[KEY_FAULTS]) + before.faults,
-                            .optimizer = s->arg[KEY_OPTIMIZER],
-                            .forward = s->arg[KEY_FORWARD] <= s->start ? s->start - s->arg[KEY_FORWARD] : UNKNOWN,
-                            .device = s->arg[KEY_DEVICE] == 1,
-                            .steps = steps};
-        before = (struct train){0};
-        until = s->end;
-    }
-    return 0;
-}
-
-/* Calls of whole models. In most gaps between train spans: a teacher's, of each step. */
-static int list_forward(struct hand *h)
-{
-    const struct explain_rank *r = &h->j->rank[h->rank];
-    size_t gaps = 0, at = 0;
-    for (uint32_t i = r->span; i < r->span + r->spans; i++) {
-        const struct explain_span *s = &h->j->span.item[i];
-        if (s->lane != h->lane || s->role != MR_ROLE_FORWARD)
-            continue;
-        struct forward *f = MR_VEC_ADD(&h->forward);
-        if (!f)
-            return -ENOMEM;
-        *f = (struct forward){s->start, s->end, s->arg[KEY_EVALUATES] == 1};
-    }
-    for (size_t i = 1; i < h->train.n; i++) {
-        bool evaluates = false;
-        for (; at < h->forward.n && h->forward.item[at].start < h->train.item[i].start; at++)
-            evaluates |= h->forward.item[at].start >= h->train.item[i - 1].end && h->forward.item[at].evaluates;
-        gaps += evaluates;
-    }
-    size_t steps = 0;
-    for (size_t i = 1; i < h->train.n; i++)
-        steps += h->train.item[i].steps;
-    h->teaches = 2 * gaps > steps;
-    return 0;
-}
-
-/* The first model called at `at` or later, and before `to`; NULL: none. */
-static const struct forward *next_forward(const struct hand *h, uint64_t at, uint64_t to)
-{
-    size_t lo = 0, hi = h->forward.n;
-    while (lo < hi) {
-        size_t mid = (lo + hi) / 2;
-        if (h->forward.item[mid].start < at)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo < h->forward.n && h->forward.item[lo].start < to ? &h->forward.item[lo] : NULL;
-}
-
-/* Files of tensors are read with torch.load(), as checkpoints are: those that come with every other step are data. */
-static void find_loads(struct hand *h)
-{
-    const struct explain_rank *r = &h->j->rank[h->rank];
-    uint32_t loads = 0, steps = 0;
-    for (unsigned pass = 0; pass < 2; pass++)
-        for (uint32_t i = r->span; i < r->span + r->spans; i++) {
-            struct explain_span *s = &h->j->span.item[i];
-            if (s->lane != h->lane)
-                continue;
-            loads += !pass && s->role == MR_ROLE_RESTORE && s->start > h->train.item[0].start;
-            steps += !pass && s->role == MR_ROLE_OPTIMIZER;
-            h->loads = 2 * loads >= steps;
-            if (pass && h->loads && s->role == MR_ROLE_RESTORE)
-                s->role = MR_ROLE_NONE; /* no checkpoint */
-        }
-}
-
-static int gap_order(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
-/* The median of the gaps before a backward pass; before any where there is none. */
-static int find_usual(struct hand *h)
-{
-    uint64_t *gap = malloc((h->train.n + 1) * sizeof(*gap));
-    size_t n = 0;
-    if (!gap)
-        return -ENOMEM;
-    for (unsigned any = 0; any < 2 && !n; any++)
-        for (size_t i = 1; i < h->train.n; i++)
-            if (any || !h->train.item[i].steps)
-                gap[n++] = explain_span_ns(h->train.item[i - 1].end, h->train.item[i].start);
-    qsort(gap, n, sizeof(*gap), gap_order);
-    h->usual = n ? gap[n / 2] : 0;
-    free(gap);
-    return 0;
-}
 
 /* ---- what the thread did ---- */
 
@@ -524,10 +318,10 @@ static bool part_phases(struct hand *h, uint64_t from, const struct train *t)
 {
     struct phase *p = h->phase.item;
     size_t n = 0;
-    if (!next_forward(h, from, t->start) || !h->phase.n)
+    if (!mr_hand_next_forward(h, from, t->start) || !h->phase.n)
         return false;
     for (size_t i = 1; i < h->phase.n; i++) {
-        if (next_forward(h, p[n].end, p[i].start)) {
+        if (mr_hand_next_forward(h, p[n].end, p[i].start)) {
             p[++n] = p[i];
             continue;
         }
@@ -536,7 +330,7 @@ static bool part_phases(struct hand *h, uint64_t from, const struct train *t)
     }
     h->phase.n = n + 1;
     for (size_t i = 0; i <= n; i++) {
-        const struct forward *f = next_forward(h, p[i].end, i < n ? p[i + 1].start : t->start);
+        const struct forward *f = mr_hand_next_forward(h, p[i].end, i < n ? p[i + 1].start : t->start);
         p[i].evaluates = f && f->evaluates && !h->teaches;
         if (!t->device && !is_taken(&p[i]))
             p[i].end = f ? f->start : t->start;
@@ -554,6 +348,25 @@ static void stretch_phases(struct hand *h, const struct train *t)
     join_phases(h);
 }
 
+/* H6 */
+static int fill_gap(struct hand *h, const struct train *t, uint64_t from, bool parted)
+{
+    uint64_t taken = 0;
+    if (t->forward == UNKNOWN || t->forward <= from || t->device)
+        return 0;
+    if (parted && h->phase.n) { /* what models are called for later in the gap has waits of its own */
+        h->phase.item[0].start = from;
+        return 0;
+    }
+    for (size_t i = 0; i < h->phase.n; i++)
+        taken += h->phase.item[i].taken;
+    h->phase.n = 0;
+    struct phase *p = MR_VEC_ADD(&h->phase);
+    if (p)
+        *p = (struct phase){.start = from, .end = t->forward, .taken = taken, .strong = true};
+    return p ? 0 : -ENOMEM;
+}
+
 /* The time before a train span. `from`: where it can begin at the earliest. */
 static int do_gap(struct hand *h, size_t i, uint64_t from)
 {
@@ -565,6 +378,8 @@ static int do_gap(struct hand *h, size_t i, uint64_t from)
     known += fault_phase(h, t, from, known);
     bool unusual = len > EVAL_TIMES * h->usual, parted = part_phases(h, from, t);
     bool evaluates = i && unusual && h->phase.n >= EVAL_WAITS && !parted;
+    if (h->bursts && !inside && fill_gap(h, t, from, parted))
+        return -ENOMEM;
     if (h->phase.n >= MANY_WAITS && !evaluates && !parted)
         join_phases(h);
     if (!evaluates && !parted)
@@ -670,7 +485,7 @@ static int first_evaluation(struct hand *h, uint64_t first, const struct forward
 /* The first call of a model before the first train span, if that evaluates; NULL: none. */
 static const struct forward *evaluates_first(const struct hand *h, uint64_t first)
 {
-    const struct forward *f = next_forward(h, first, h->train.item[0].start);
+    const struct forward *f = mr_hand_next_forward(h, first, h->train.item[0].start);
     return f && f->evaluates && !h->teaches ? f : NULL;
 }
 
@@ -695,7 +510,7 @@ static int first_gap(struct hand *h)
     struct phase p = h->phase.item[h->phase.n - 1];
     for (size_t k = h->phase.n - 1; k-- > 0 && h->phase.n >= MANY_WAITS && h->phase.item[k].start + h->usual >= p.end;)
         p.start = h->phase.item[k].start;
-    const struct forward *f = next_forward(h, p.end, t->start);
+    const struct forward *f = mr_hand_next_forward(h, p.end, t->start);
     if (f && !t->device && !is_taken(&p))
         p.end = f->start;
     return add_wait(h, &p, UNKNOWN) || !begin_step(h, p.start, false) ? -ENOMEM : 0;
@@ -770,12 +585,10 @@ static int hand_rank(struct explain_job *j, uint32_t rank, struct mr_error *err)
     int rc = 0;
     if (j->rank[rank].consumer != NO_INDEX || h.lane == NO_INDEX)
         return 0;
-    if (list_train(&h) || find_usual(&h) || list_forward(&h))
+    if (mr_hand_list_train(&h))
         rc = mr_error_set(err, -ENOMEM, "cannot explain the trace");
-    if (!rc)
-        find_loads(&h);
     rc = rc ? rc : read_lane(&h, err);
-    if (!rc && find_waits(&h))
+    if (!rc && (mr_hand_find_bursts(&h) || find_waits(&h)))
         rc = mr_error_set(err, -ENOMEM, "cannot explain the trace");
     free(h.act.item);
     free(h.train.item);

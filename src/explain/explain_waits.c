@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ITER_GAP 50000000u /* ns between making the iterator and the first wait: more is other work of the program */
+#define SHUTDOWN_GAP 5000000u /* ns between a wait and the end of its iterator: next(iter(loader)) */
+#define ITER_GAP 50000000u    /* ns between making the iterator and the first wait: more is other work of the program */
 
 static bool is_work(unsigned role)
 {
@@ -210,6 +211,14 @@ static void refine_wait(struct explain_wait *w, const struct explain_span *s)
     w->prefetch = s->arg[KEY_PREFETCH] != UNKNOWN ? s->arg[KEY_PREFETCH] : w->prefetch;
 }
 
+/* next(iter(loader)): the iterator is thrown away with the batch, and the program waits for its workers to end. */
+static void lengthen_wait(struct explain_wait *w, const struct explain_span *s, uint64_t *until)
+{
+    if (w->last || w->loader != s->arg[KEY_LOADER] || s->start > w->end + SHUTDOWN_GAP || s->end <= w->end)
+        return;
+    w->end = *until = s->end;
+}
+
 static int rank_waits(struct explain_job *j, uint32_t rank)
 {
     struct explain_rank *r = &j->rank[rank];
@@ -230,6 +239,8 @@ static int rank_waits(struct explain_job *j, uint32_t rank)
             if (!rc)
                 j->wait.item[j->wait.n - 1].last = s->role == MR_ROLE_END;
             until = s->end;
+        } else if (s->role == MR_ROLE_SHUTDOWN && j->wait.n > r->wait) {
+            lengthen_wait(&j->wait.item[j->wait.n - 1], s, &until);
         } else if (s->role == MR_ROLE_WAIT && j->wait.n > r->wait) {
             refine_wait(&j->wait.item[j->wait.n - 1], s);
         }

@@ -266,6 +266,63 @@ static void many_reads_and_what_lies_between_are_one_wait(void **state)
     mr_explanation_free(x);
 }
 
+/* H6: lines of a file that is read in large pieces; the same time without a read is a batch, too. Metrics behind each step
+ * of a loop that reads in each step are none. */
+static void reads_in_large_pieces_serve_the_gaps_without_one(void **state)
+{
+    (void)state;
+    for (unsigned every = 1; every < 8; every += 3) {
+        struct world w;
+        open_world(&w);
+        for (unsigned i = 0; i < STEPS; i++) {
+            compute(&w, 10 * MS);
+            if (i % every == 0)
+                read_file(&w, MS);
+            compute(&w, 10 * MS);
+            w.forward = w.now;
+            region(&w, "train", "forward", 5 * MS, false);
+            backward(&w, 10 * MS);
+            step(&w);
+        }
+        struct mr_explanation *x = explain(&w);
+        assert_int_equal(x->steps, STEPS);
+        if (every == 1)
+            assert_in_range(x->ns[MR_TIME_STALL], (STEPS - 1) * 11 * MS, STEPS * 11 * MS);
+        else
+            assert_in_range(x->ns[MR_TIME_STALL], (STEPS - 1) * 20 * MS, STEPS * 21 * MS);
+        assert_true(part(x, MR_STALL_DECODE) > 0.9);
+        assert_int_equal(x->verdict.verdict, MR_VERDICT_INPUT);
+        mr_explanation_free(x);
+    }
+}
+
+/* H7 */
+static void calls_of_models_are_steps_where_nothing_trains(void **state)
+{
+    struct world w;
+    const struct mr_mrt_arg evaluates = {0, 1, false};
+    (void)state;
+    open_world(&w);
+    for (unsigned i = 0; i < STEPS; i++) {
+        struct mr_mrt_arg arg[2] = {evaluates, evaluates};
+        read_file(&w, 10 * MS);
+        compute(&w, 5 * MS);
+        arg[0].key = mr_mrt_sink_key(w.sink, "evaluates");
+        arg[1].key = mr_mrt_sink_key(w.sink, "awake_ns");
+        arg[1].value = 15 * MS;
+        put_span(&w, 0, "train", "forward", w.now, w.now + 20 * MS, arg, 2);
+        w.now += 20 * MS;
+        compute(&w, 10 * MS);
+    }
+    struct mr_explanation *x = explain(&w);
+    assert_int_equal(x->steps, STEPS);
+    assert_stall(x, STEPS * 15 * MS);
+    assert_int_equal(x->verdict.verdict, MR_VERDICT_INPUT);
+    for (size_t i = 0; i < x->steps; i++)
+        assert_int_equal(x->step[i].phase, MR_EXPLAIN_TRAIN);
+    mr_explanation_free(x);
+}
+
 /* H5: one read, and then computing that may be anything. */
 static void decoding_that_no_span_tells_is_incomplete(void **state)
 {
@@ -866,6 +923,8 @@ int main(void)
         cmocka_unit_test(backward_passes_are_steps_where_there_is_no_optimizer),
         cmocka_unit_test(stray_calls_do_not_stretch_waits),
         cmocka_unit_test(many_reads_and_what_lies_between_are_one_wait),
+        cmocka_unit_test(reads_in_large_pieces_serve_the_gaps_without_one),
+        cmocka_unit_test(calls_of_models_are_steps_where_nothing_trains),
         cmocka_unit_test(decoding_that_no_span_tells_is_incomplete),
         cmocka_unit_test(what_lies_before_the_forward_pass_is_decoding),
         cmocka_unit_test(pages_of_mapped_files_are_waits_for_storage),

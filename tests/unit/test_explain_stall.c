@@ -395,6 +395,29 @@ static void a_batch_right_behind_a_validation_is_no_step_with_it(void **state)
     mr_explanation_free(x);
 }
 
+/* next(iter(loader)): the end of its workers belongs to the wait, and the iterator is made too often. */
+static void an_iterator_for_each_batch_is_waited_for_to_its_end(void **state)
+{
+    struct world w;
+    (void)state;
+    open_world(&w, 1, 2);
+    for (uint64_t b = 0, t = 10 * MS; b < STEPS; b++, t += 200 * MS) {
+        const struct mr_mrt_arg arg[] = {{.key = w.key_epoch, .value = (int64_t)b},
+                                         {.key = mr_mrt_sink_key(w.sink, "loader"), .value = 0}};
+        span(&w, w.iter, 0, t, t + 30 * MS, arg, 2);
+        put_loader_wait(&w, 0, b, 0, t + 31 * MS, t + 60 * MS);
+        span(&w, mr_mrt_sink_site(w.sink, "data_loader", "DataLoader.shutdown"), 0, t + 61 * MS, t + 100 * MS, arg, 2);
+        put_optimizer(&w, t + 190 * MS);
+    }
+    struct mr_explanation *x = explain(&w);
+    check_sums(x);
+    assert_int_equal(x->steps, STEPS);
+    assert_true(x->ns[MR_TIME_STALL] == STEPS * 100 * MS);
+    assert_string_equal(x->finding[0].id, "EP1");
+    assert_non_null(strstr(x->finding[0].fix, "iterator once"));
+    mr_explanation_free(x);
+}
+
 /* By turns, each with a step of its own: they stay apart. */
 static void loaders_taken_by_turns_are_steps_of_their_own(void **state)
 {
@@ -797,6 +820,7 @@ int main(void)
         cmocka_unit_test(checkpoints_are_not_compute),
         cmocka_unit_test(batches_of_two_loaders_are_one_step),
         cmocka_unit_test(a_batch_right_behind_a_validation_is_no_step_with_it),
+        cmocka_unit_test(an_iterator_for_each_batch_is_waited_for_to_its_end),
         cmocka_unit_test(loaders_taken_by_turns_are_steps_of_their_own),
         cmocka_unit_test(loaders_made_anew_are_epochs),
         cmocka_unit_test(parts_of_a_checkpoint_are_one),

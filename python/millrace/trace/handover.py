@@ -83,7 +83,7 @@ def _watch():
         if not evaluates and getattr(_here, "forward", None) == 0:
             _here.forward = perf_counter_ns()
             accelerator.wait_ends(_here.__dict__.pop("idle", None), {"batch": -1, "epoch": -1, "loader": -1})
-        begin = now()
+        begin, said = train_begins(False) if evaluates else (now(), None)
         if not begin:
             return original(self, *args, **kwargs)
         _here.within = True
@@ -91,7 +91,11 @@ def _watch():
             return original(self, *args, **kwargs)
         finally:
             _here.within = False
-            span("train", "forward", begin, {"evaluates": 1} if evaluates else None)
+            if evaluates:
+                span("train", "forward", begin, dict(said, evaluates=1))
+                _since()
+            else:
+                span("train", "forward", begin, None)
 
     _Watch.original = original
     _Watch.put(_Watch.owner, "__call__", __call__)
@@ -114,10 +118,11 @@ def _forward():
     return said
 
 
-def train_begins():
+def train_begins(trains=True):
     """A time stamp for train_ends (0 without the tracer), and arguments of the span."""
     begin, since = now(), getattr(_here, "since", None)
-    saved.at = None
+    if trains:
+        saved.at = None
     if since is None:
         first = _here.__dict__.pop("first", None)
         if first and begin:
@@ -145,10 +150,16 @@ def train_ends(label, begin, said, optimizer=None):
     if _Watch.original is None:
         _watch()
     _here.forward = 0
+    if not _Watch.loader_used:
+        _here.idle = accelerator.begin()
+    _since()
+
+
+def _since():
+    """From here on the thread's time is that of its next span."""
     if _Watch.loader_used:
         _here.since = ()
     else:
-        _here.idle = accelerator.begin()
         others = cpu.Others(getattr(_here, "asks_all", False))
         _here.since = perf_counter_ns(), thread_time_ns(), _delay(), others, _faults()
 

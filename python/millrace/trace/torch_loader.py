@@ -170,6 +170,23 @@ def _of_base_init(original):
     return __init__
 
 
+def _of_shutdown(original):
+    """Workers are ended: at the end of an epoch inside its last call, else where the iterator is thrown away."""
+
+    @functools.wraps(original)
+    def _shutdown_workers(self):
+        begin = 0 if getattr(_here, "inside", False) or getattr(self, "_shutdown", True) else now()
+        if not begin:
+            return original(self)
+        try:
+            return original(self)
+        finally:
+            said = getattr(self, "_millrace", None) or {}
+            span("data_loader", "DataLoader.shutdown", begin, {k: said[k] for k in ("epoch", "loader") if k in said})
+
+    return _shutdown_workers
+
+
 def _of_reset(original):
     """Persistent workers: the iterator of the first epoch serves the others too."""
 
@@ -220,6 +237,8 @@ def loader(module, put):
         put(base, "__init__", _of_base_init(base.__dict__["__init__"]))
     if multi is not None:
         put(multi, "__init__", _of_init(multi.__dict__["__init__"]))
+        if "_shutdown_workers" in multi.__dict__:
+            put(multi, "_shutdown_workers", _of_shutdown(multi.__dict__["_shutdown_workers"]))
         if "_get_data" in multi.__dict__:
             put(multi, "_get_data", _of_get_data(multi.__dict__["_get_data"]))
         if "_reset" in multi.__dict__:
