@@ -45,7 +45,8 @@ static bool is_random(double ops, double ascending, double following, const stru
 static bool is_shared(const struct job *j)
 {
     bool ranks = value(j, MR_POSIX_SLOWEST_RANK_BYTES) > 0 || value(j, MR_POSIX_F_SLOWEST_RANK_TIME) > 0;
-    return j->n >= 2 && ranks && (!mr_known(j->c->shared_bytes) || j->c->shared_bytes >= 0.5 * j->bytes);
+    bool one_record = j->c->files <= 1; /* of whichever rank: sums, where several shared it */
+    return j->n >= 2 && ranks && (one_record || !mr_known(j->c->shared_bytes) || j->c->shared_bytes >= 0.5 * j->bytes);
 }
 
 static bool is_meta(const struct job *j)
@@ -105,12 +106,13 @@ static bool job_of(struct mr_advice *a, struct job *j)
     return true;
 }
 
-/* Sums of all ranks, even where they are told as one record of one rank: one rank does not open one file so often. */
+/* Sums of all ranks, even where they are told as one record: of one rank, though one rank does not open one file so
+ * often, or of all ranks, though a file that they share has a fastest and a slowest rank. */
 static bool is_sums(const struct job *j)
 {
     const struct mr_counters *c = j->c;
-    return !c->per_file ||
-           (c->files <= 1 && j->opens >= j->n && !(c->rank_bytes_max < 0.99 * j->n * c->rank_bytes_mean));
+    bool of_one_rank = !(c->rank_bytes_max < 0.99 * j->n * c->rank_bytes_mean);
+    return !c->per_file || (c->files <= 1 && j->opens >= j->n && (of_one_rank || (j->n >= 2 && !j->shared)));
 }
 
 /* Files of the job. In sums without a shared file every process that opened one had its own. NAN unknown. */

@@ -206,6 +206,32 @@ static void repeated_reads(void **state)
     assert_findings(&c, "REP1");
 }
 
+/* All files of a job put together as one record, of all ranks or of one: read once over, by each its own file, and by
+ * one process far more than by the others. The same record with a fastest and a slowest rank is one shared file. */
+static void sums_in_one_record_are_no_shared_file(void **state)
+{
+    (void)state;
+    for (int of_all = 0; of_all < 2; of_all++) {
+        struct mr_counters c = healthy_job();
+        c.nprocs = 64;
+        c.files = 1;
+        c.value[MR_POSIX_OPENS] = 128;
+        c.shared_files = of_all;
+        c.shared_bytes = of_all ? 2 * 16384 * 1048576.0 : 0;
+        c.rank_bytes_mean = 2 * 16384 * 1048576.0 / 64;
+        c.rank_bytes_max = of_all ? c.rank_bytes_mean : 64 * c.rank_bytes_mean;
+        c.rank_reread_bytes = 0.9 * 16384 * 1048576.0; /* of 64 files, by the length of one */
+        c.value[MR_POSIX_MAX_BYTE_READ] = c.value[MR_POSIX_MAX_BYTE_WRITTEN] = 16384 * 1048576.0 / 64 - 1;
+        assert_findings(&c, "FIL1");
+        c.value[MR_POSIX_MAX_BYTE_WRITTEN] *= 4;
+        assert_findings(&c, "FIL1 IMB1");
+        c.value[MR_POSIX_SLOWEST_RANK_BYTES] = c.value[MR_POSIX_FASTEST_RANK_BYTES] = c.rank_bytes_mean;
+        c.value[MR_POSIX_F_SLOWEST_RANK_TIME] = 10;
+        c.rank_reread_bytes = 0;
+        assert_findings(&c, "MPI1");
+    }
+}
+
 static void a_log_without_run_time_is_incomplete(void **state)
 {
     (void)state;
@@ -268,6 +294,7 @@ int main(void)
         cmocka_unit_test(uneven_ranks_and_servers),
         cmocka_unit_test(interfaces),
         cmocka_unit_test(repeated_reads),
+        cmocka_unit_test(sums_in_one_record_are_no_shared_file),
         cmocka_unit_test(a_log_without_run_time_is_incomplete),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
