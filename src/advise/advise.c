@@ -222,8 +222,10 @@ static void prepare_held(struct mr_advice *a, const struct mr_explanation *x)
             all += (double)c->stall[k];
         if (!(held > 0) || !(all > 0))
             continue;
-        for (unsigned k = 0; k < MR_STALL_CAUSE_COUNT; k++)
+        for (unsigned k = 0; k < MR_STALL_CAUSE_COUNT; k++) {
+            a->held_cause_s[k] += held * (double)c->stall[k] / all;
             a->pool_s[k] += (1 - part) * held * (double)c->stall[k] / all;
+        }
         a->pool_s[MR_STALL_CAUSE_COUNT + 7] += part * held;
         a->held_s += held;
         a->held_training_s += (1 - part) * held;

@@ -72,7 +72,7 @@ struct mr_advice {
     double evaluation_s;                                /* of it: in steps of evaluation, whose loader is another one */
     /* At barriers, for ranks that waited for data: belongs to their waits, and is in their pools; mean of ranks, as all
      * these figures are. Of it: for waits of training. */
-    double held_s, held_training_s;
+    double held_s, held_training_s, held_cause_s[MR_STALL_CAUSE_COUNT];
     /* The rest, in training: all; reading; decode...; not started. Rules about the pipeline speak of these. */
     double cause_s[MR_STALL_CAUSE_COUNT], steady_share, stall_s, stall_share, read_s, cpu_s, late_s;
     double checkpoint_s, barrier_s, startup_s;
@@ -192,6 +192,8 @@ const char *mr_try_run(struct mr_advice *a, const char *settings);
 void mr_change_to_memory(struct mr_advice *a, struct mr_draft *d);
 /* Data that have to be written anew, to try them. */
 void mr_change_to_new_data(struct mr_advice *a, struct mr_draft *d);
+/* Most of the bytes that were read are pictures. */
+bool mr_has_pictures(const struct mr_explanation *x);
 /* The text, where the data have that format or theirs is not known: no advice about h5py for pictures. */
 const char *mr_if_format(const struct mr_advice *a, const char *format, const char *text);
 

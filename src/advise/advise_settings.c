@@ -86,7 +86,8 @@ double mr_ahead_wanted(const struct mr_advice *a, const struct mr_pipeline *p)
     double load = p->read_s + p->cpu_s;
     double longest = fmax(mr_known_or(a->f->batch_load_p99_s, load), load);
     double alone = p->team && p->workers >= 1 ? longest / p->workers : longest;
-    double step = fmax(p->compute_s, p->limit_s);
+    /* Workers that cannot keep up never fill a deep queue: batches come as quickly as they are made. */
+    double step = fmax(fmax(p->compute_s, p->limit_s), load / fmax(1, p->workers));
     double ahead = step > 0 ? ceil(alone / step) + 1 : AHEAD_MOST;
     if (!p->team)
         ahead = fmax(ahead, 2 * p->workers);

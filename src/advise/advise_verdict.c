@@ -229,10 +229,10 @@ static const char *why_late(struct mr_advice *a)
                : "Readers were idle while nobody had asked for the batch: batches were requested too late.";
 }
 
-/* As the table of the report has it: evaluation's waits are in it. */
+/* As the table of the report has it, evaluation's waits among them, and the barriers behind. */
 static double table_s(const struct mr_advice *a, unsigned cause)
 {
-    return (double)a->x->stall[cause] / 1e9;
+    return (double)a->x->stall[cause] / 1e9 + a->held_cause_s[cause];
 }
 
 static const char *why_input(struct mr_advice *a)
@@ -263,8 +263,10 @@ static const char *why_input(struct mr_advice *a)
         return mr_say(a, "Readers were ready to run and had no free CPU: %s of the %s waited.",
                       mr_say_s(a, table_s(a, MR_STALL_CPU)), mr_say_s(a, waited_s(a)));
     if (most == worker)
-        return mr_say(a, "Workers were held up by something else than reading or decoding (sleeping, a lock): %s.",
-                      mr_say_s(a, table_s(a, MR_STALL_WORKER)));
+        return mr_say(a,
+                      "%s held up by something else than reading or decoding (sleeping, a lock): %s of the %s waited.",
+                      a->f->workers < 1 ? "Loading was" : "Workers were", mr_say_s(a, table_s(a, MR_STALL_WORKER)),
+                      mr_say_s(a, waited_s(a)));
     double queue = steady_s(a->x, MR_STALL_QUEUE);
     if (queue > 0.5 * cpu)
         return mr_say(
@@ -329,9 +331,10 @@ static const char *best_fix(struct mr_advice *a)
         const char *least = f->saves_low_s > 0.05 * f->saves_s
                                 ? mr_say(a, "at least -%.0f %%", 100 * f->saves_low_s / whole)
                                 : "perhaps nothing";
+        bool runs = f->command && a->own; /* of other programs somebody has to change the program first */
         return mr_say(a, "Worth a trial (%s): %s.  At best %s -> %s (-%.0f %%), %s: not tried%s%s", f->id, f->fix,
                       mr_say_s(a, whole), mr_say_s(a, whole - f->saves_s), 100 * f->saves_s / whole, least,
-                      f->command ? ".  " : "", f->command ? f->command : "");
+                      runs ? ".  " : "", runs ? f->command : "");
     }
     if (!strcmp(f->id, "TH4"))
         return mr_say(a, "No setting gets more (TH4): %s.  At twice the rate %s -> %s (-%.0f %%)", f->fix,

@@ -87,6 +87,16 @@ static bool scaling_known(const struct mr_advice *a)
            a->scaling.scales != MR_SCALES_UNKNOWN;
 }
 
+static bool asks_server(const struct mr_advice *a)
+{
+    return mr_stall_s(a, MR_STALL_NETWORK) > 0.5 * a->read_s;
+}
+
+static const char *source(const struct mr_advice *a)
+{
+    return asks_server(a) ? "server" : "storage";
+}
+
 bool mr_rule_pf1(struct mr_advice *a, struct mr_draft *d)
 {
     struct mr_pipeline p, q;
@@ -118,7 +128,7 @@ bool mr_rule_pf1(struct mr_advice *a, struct mr_draft *d)
     d->weight = 1.1; /* costs nothing but memory */
     pf1_words(a, d, &p, &q);
     if (untried) /* certain is only that reading goes on while the loop computes */
-        d->f.title = mr_say(a, "%s; whether the storage gives more to several readers was not tried", d->f.title);
+        d->f.title = mr_say(a, "%s; whether the %s gives more to several readers was not tried", d->f.title, source(a));
     d->f.evidence = evidence(a, &p);
     d->f.formula = mr_replay_formula(
         a, mr_say(a, "%.0f %s and %.0f batches ahead%s", fmax(1, q.workers), q.workers > 1.5 ? "workers" : "worker",
@@ -182,9 +192,11 @@ static const char *th1_title(struct mr_advice *a, const struct mr_draft *d, cons
 {
     const struct mr_explain_facts *f = a->f;
     const char *flight = mr_known(f->in_flight) ? mr_say(a, "%.1f reads", f->in_flight) : "their reads";
-    const char *now = p->workers < 1 ? "the training loop reads itself, one read after the other"
-                                     : mr_say(a, "%.0f %s with %s in flight", p->workers,
-                                              p->workers > 1.5 ? "readers" : "reader", flight);
+    const char *now = p->workers < 1   ? "the training loop reads itself, one read after the other"
+                      : asks_server(a) ? mr_say(a, "%.0f %s for answers of a server", p->workers,
+                                                p->workers > 1.5 ? "workers wait" : "worker waits")
+                                       : mr_say(a, "%.0f %s with %s in flight", p->workers,
+                                                p->workers > 1.5 ? "readers" : "reader", flight);
     const char *more = mr_say(a, "a batch takes one reader %s", mr_say_s(a, p->read_s + p->cpu_s));
     if (f->stream_bytes_per_s[0] > 0 && f->stream_bytes_per_s[1] > 0)
         more = mr_say(a, "%.2g at a time get %s, %.2g get %s", f->streams[0], mr_say_rate(a, f->stream_bytes_per_s[0]),
@@ -192,7 +204,7 @@ static const char *th1_title(struct mr_advice *a, const struct mr_draft *d, cons
     else if (mr_known(f->knee))
         more = mr_say(a, "the storage gains up to %.0f", f->knee);
     else if (!d->f.potential && !scaling_known(a))
-        more = mr_say(a, "%s; whether the storage gives more to more of them was not tried", more);
+        more = mr_say(a, "%s; whether the %s gives more to more of them was not tried", more, source(a));
     return mr_say(a, "%s; %s%s%s", now, more, d->f.potential ? "; " : "", d->f.potential ? times_faster(a, p) : "");
 }
 
@@ -343,11 +355,14 @@ bool mr_rule_cpu1(struct mr_advice *a, struct mr_draft *d)
     bool taken = mr_known(p.cpus) && batch_cpus(a, &p) >= 0.8 * p.cpus;
     d->f.title = mr_say(a, "decode-bound: a batch needs %s of a CPU%s; more storage will not help",
                         mr_say_s(a, p.cpu_s), taken ? mr_say(a, " and all %.3g CPUs of a rank are taken", p.cpus) : "");
-    d->f.fix =
-        "a cheaper decode: decoded or resized data stored once, smaller pictures on disk, fewer transforms, a faster "
-        "decoder (LD1 where PyTorch loads pictures), or more CPUs per accelerator";
-    mr_change_code(a, d, MR_IDIOM_PYTORCH,
-                   "# decode on the accelerator\ntorchvision.io.decode_jpeg(data, device='cuda')");
+    bool pictures = mr_has_pictures(a->x);
+    d->f.fix = pictures
+                   ? "a cheaper decode: decoded or resized data stored once, smaller pictures on disk, fewer "
+                     "transforms, a faster decoder (LD1 where PyTorch loads them), or more CPUs per accelerator"
+                   : "a cheaper decode: store once what decoding makes, fewer transforms, or more CPUs per accelerator";
+    if (pictures)
+        mr_change_code(a, d, MR_IDIOM_PYTORCH,
+                       "# decode on the accelerator\ntorchvision.io.decode_jpeg(data, device='cuda')");
     mr_change_argument(a, d, MR_TARGET_DATASET, "num_parallel_calls", NULL, "AUTOTUNE");
     mr_change_note(mr_change_argument(a, d, MR_TARGET_DATASET, "cache", NULL, "memory"), "before random transforms");
     d->f.evidence = evidence(a, &p);

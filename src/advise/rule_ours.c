@@ -20,7 +20,7 @@ static bool is_picture(const char *ending)
 }
 
 /* Most of the bytes that were read are pictures. */
-static bool has_pictures(const struct mr_explanation *x)
+bool mr_has_pictures(const struct mr_explanation *x)
 {
     double all = 0, pictures = 0;
     for (size_t i = 0; i < x->files; i++) {
@@ -29,7 +29,7 @@ static bool has_pictures(const struct mr_explanation *x)
         all += (double)f->read_bytes;
         pictures += dot && is_picture(dot + 1) ? (double)f->read_bytes : 0;
     }
-    return pictures > 0.5 * all;
+    return pictures > 0.5 * all || (x->facts.format && is_picture(x->facts.format));
 }
 
 static double batch_of(const struct mr_advice *a)
@@ -62,7 +62,7 @@ bool mr_rule_ld1(struct mr_advice *a, struct mr_draft *d)
         return mr_silent(a, "waits for data take %s of the time", mr_say_share(a, a->stall_share));
     if (!f->framework || strcmp(f->framework, "pytorch") != 0 || f->team || f->no_loader)
         return mr_silent(a, "the program has no DataLoader of PyTorch");
-    if (!has_pictures(a->x))
+    if (!mr_has_pictures(a->x))
         return mr_silent(a, "the data are no pictures that our loader decodes");
     if (!mr_pipeline_known(&p) || p.cpu_s < DECODES * (p.read_s + p.cpu_s))
         return mr_silent(a, "reading a batch takes %s, decoding it %s", mr_say_s(a, p.read_s), mr_say_s(a, p.cpu_s));

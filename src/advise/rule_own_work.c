@@ -26,7 +26,8 @@ bool mr_rule_lg1(struct mr_advice *a, struct mr_draft *d)
     d->f.saves_high_s = logs;
     d->f.confidence = 0.8;
     d->f.title = mr_say(a, "%s went to the training process's own logs, histories and settings", mr_say_s(a, logs));
-    d->f.fix = "write and read them every 100 steps or in a thread; append instead of writing all of a history again";
+    d->f.fix =
+        "write logs and read settings every 100 steps, or in a thread; append to a history instead of writing it anew";
     d->f.evidence = f ? mr_say(a, "%s: %s calls, %s read, %s written", f->path, mr_say_count(a, (double)f->calls),
                                mr_say_bytes(a, (double)f->read_bytes), mr_say_bytes(a, (double)f->written_bytes))
                       : "calls of the training thread between its steps, on files that hold no data";

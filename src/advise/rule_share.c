@@ -125,7 +125,7 @@ bool mr_rule_sh4(struct mr_advice *a, struct mr_draft *d)
     for (size_t i = 0; i < a->x->files; i++)
         if (!big || a->x->file[i].read_bytes > big->read_bytes)
             big = &a->x->file[i];
-    if (!big || big->ranks < 2 || (double)big->read_bytes < 0.8 * mr_known_or(f->read_bytes, 0))
+    if (!big || big->ranks < 2 || !(f->read_bytes > 0) || (double)big->read_bytes < 0.8 * f->read_bytes)
         return mr_silent(a, "no single file has most of the reads of several ranks");
     if (a->read_s < 0.05 * a->run_s)
         return mr_silent(a, "waits for reads take %s of the run",

@@ -67,6 +67,35 @@ void mr_html_text(struct mr_strbuf *o, const char *text)
     put_escaped(o, text, strlen(text), false);
 }
 
+/* A unit behind a number and a space, so many bytes with its comma or full stop left out; 0: none. */
+static size_t unit_at(const char *p)
+{
+    static const char *const units[] = {"%",   "ns",  "us",  "ms",    "s",     "B",     "KiB",  "MiB",
+                                        "GiB", "TiB", "B/s", "KiB/s", "MiB/s", "GiB/s", "MB/s", "GB/s"};
+    size_t n = strcspn(p, " ,;:()\n");
+    n -= n && p[n - 1] == '.';
+    for (unsigned i = 0; i < MR_ARRAY_LEN(units); i++)
+        if (strlen(units[i]) == n && !memcmp(units[i], p, n))
+            return n;
+    return 0;
+}
+
+void mr_html_sentence(struct mr_strbuf *o, const char *text)
+{
+    const char *from = text;
+    for (const char *p = text; *p; p++) {
+        bool arrow = !strncmp(p, " -> ", 4),
+             unit = *p == ' ' && p > text && p[-1] >= '0' && p[-1] <= '9' && unit_at(p + 1);
+        if (!arrow && !unit)
+            continue;
+        put_escaped(o, from, (size_t)(p - from), false);
+        mr_strbuf_puts(o, arrow ? "&nbsp;&rarr; " : "&nbsp;");
+        p += arrow ? 3 : 0;
+        from = p + 1;
+    }
+    put_escaped(o, from, strlen(from), false);
+}
+
 void mr_html_printf(struct mr_strbuf *o, const char *fmt, ...)
 {
     char small[512], *text = small;

@@ -11,6 +11,8 @@
 /* Escapes & < > " '. Control bytes, bytes that are not UTF-8 and characters that turn the direction of the text around
  * are written out ("\x1b", "\u202e"); line ends and tabs stay. */
 void mr_html_text(struct mr_strbuf *o, const char *text);
+/* A sentence of ours: a line does not end inside "3.09 s" or "77 %", and an arrow is one. */
+void mr_html_sentence(struct mr_strbuf *o, const char *text);
 void mr_html_printf(struct mr_strbuf *o, const char *fmt, ...) MR_PRINTF(2, 3); /* formats, then escapes */
 /* A name that may be long: its middle is left out beyond `cap` bytes (at least 16); the title has up to 500 of them. */
 void mr_html_name(struct mr_strbuf *o, const char *name, size_t cap);

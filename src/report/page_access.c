@@ -20,8 +20,18 @@ static int by_points(const void *a, const void *b)
                                   : (x->file > y->file) - (x->file < y->file);
 }
 
+/* Since training began, where anything was accessed since then; else since the job did. */
+static double from_of(const struct mr_explanation *x)
+{
+    double from = mr_page_training_s(x);
+    for (size_t i = 0; i < x->accesses; i++)
+        if ((double)x->access[i].at_ns / 1e9 >= from)
+            return from;
+    return 0;
+}
+
 /* The files with the most points, at most MAPS. */
-static size_t find_busy(const struct mr_explanation *x, struct busy_file top[MAPS])
+static size_t find_busy(const struct mr_explanation *x, double from, struct busy_file top[MAPS])
 {
     struct busy_file *all = calloc(x->files + 1, sizeof(*all));
     size_t n = 0;
@@ -30,7 +40,7 @@ static size_t find_busy(const struct mr_explanation *x, struct busy_file top[MAP
     for (size_t i = 0; i < x->files; i++)
         all[i].file = (uint32_t)i;
     for (size_t i = 0; i < x->accesses; i++)
-        if (x->access[i].file < x->files)
+        if (x->access[i].file < x->files && (double)x->access[i].at_ns / 1e9 >= from)
             all[x->access[i].file].points++;
     qsort(all, x->files, sizeof(*all), by_points);
     while (n < MR_MIN(x->files, MAPS) && all[n].points) {
@@ -43,11 +53,12 @@ static size_t find_busy(const struct mr_explanation *x, struct busy_file top[MAP
 
 static void draw_points(struct mr_page *p, struct mr_chart *c, uint32_t file, bool write, double *at)
 {
+    double from = c->x.low;
     const struct mr_explanation *x = p->x;
     size_t n = 0;
     double *offset = at + x->accesses, *end = offset + x->accesses;
     for (size_t i = 0; i < x->accesses; i++)
-        if (x->access[i].file == file && x->access[i].write == write) {
+        if (x->access[i].file == file && x->access[i].write == write && (double)x->access[i].at_ns / 1e9 >= from) {
             at[n] = (double)x->access[i].at_ns / 1e9;
             offset[n] = (double)x->access[i].offset;
             end[n++] = (double)(x->access[i].offset + x->access[i].bytes);
@@ -56,7 +67,7 @@ static void draw_points(struct mr_page *p, struct mr_chart *c, uint32_t file, bo
         mr_chart_strokes(c, n, at, offset, end, write ? "wr" : "rd");
 }
 
-static void draw_map(struct mr_page *p, uint32_t file, double *room)
+static void draw_map(struct mr_page *p, uint32_t file, double from, double *room)
 {
     const struct mr_explain_file *f = &p->x->file[file];
     double end = (double)f->size;
@@ -64,7 +75,7 @@ static void draw_map(struct mr_page *p, uint32_t file, double *room)
         if (p->x->access[i].file == file)
             end = fmax(end, (double)(p->x->access[i].offset + p->x->access[i].bytes));
     struct mr_chart c = {.out = p->b, .height = 150, .link = "time", .is_small = true};
-    c.x = (struct mr_axis){.high = mr_page_seconds(p->x), .unit = MR_UNIT_SECONDS, .name = "time"};
+    c.x = (struct mr_axis){.low = from, .high = mr_page_seconds(p->x), .unit = MR_UNIT_SECONDS, .name = "time"};
     c.y = (struct mr_axis){.high = fmax(1, end * 1.02), .unit = MR_UNIT_BYTES};
     mr_strbuf_puts(p->b, "<div><h3 class=\"mono\">");
     mr_html_name(p->b, f->path, 52);
@@ -84,7 +95,8 @@ static void draw_map(struct mr_page *p, uint32_t file, double *room)
 void mr_page_access(struct mr_page *p)
 {
     struct busy_file top[MAPS];
-    size_t n = p->x->accesses ? find_busy(p->x, top) : 0;
+    double from = from_of(p->x);
+    size_t n = p->x->accesses ? find_busy(p->x, from, top) : 0;
     double *room = n ? malloc(3 * p->x->accesses * sizeof(double)) : NULL;
     if (!room)
         return;
@@ -97,7 +109,7 @@ void mr_page_access(struct mr_page *p)
     mr_legend_close(p->b);
     mr_strbuf_puts(p->b, "<div class=\"grid2\">");
     for (size_t i = 0; i < n; i++)
-        draw_map(p, top[i].file, room);
+        draw_map(p, top[i].file, from, room);
     mr_strbuf_puts(p->b, "</div>");
     mr_page_section_end(p->shell);
     free(room);

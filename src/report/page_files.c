@@ -39,7 +39,7 @@ static void put_groups(struct mr_page *p)
     mr_strbuf_puts(p->b, "</div>\n");
 }
 
-static void put_file_row(struct mr_page *p, const struct mr_explain_file *f)
+static void put_file_row(struct mr_page *p, const struct mr_explain_file *f, double waited_s)
 {
     mr_strbuf_puts(p->b, "<tr>");
     mr_page_text_cell(p->shell, f->path, 70);
@@ -50,6 +50,7 @@ static void put_file_row(struct mr_page *p, const struct mr_explain_file *f)
     } else {
         mr_strbuf_puts(p->b, "<td class=\"unknown\">unknown</td>");
     }
+    mr_html_cell(p->b, MR_UNIT_SECONDS, waited_s);
     mr_html_cell(p->b, MR_UNIT_BYTES, (double)f->read_bytes);
     mr_html_cell(p->b, MR_UNIT_BYTES, (double)f->written_bytes);
     mr_html_cell(p->b, MR_UNIT_BYTES, unknown_or(f->unique_bytes));
@@ -60,12 +61,20 @@ static void put_file_row(struct mr_page *p, const struct mr_explain_file *f)
     mr_strbuf_printf(p->b, "<td>%s</td></tr>\n", mr_access_pattern_name(f->pattern));
 }
 
-/* Files that are read before those that are written, by the time in their calls. */
-static int by_time(const void *a, const void *b)
+struct waited_file {
+    const struct mr_explain_file *file;
+    double waited_s; /* for its reads, opens: of the steps for whose batch it was read last or longest; all ranks */
+};
+
+/* By the time that steps waited for their reads; then files that are read before those that are written, by the time in
+ * their calls. */
+static int by_wait(const void *a, const void *b)
 {
-    const struct mr_explain_file *x = *(const struct mr_explain_file *const *)a,
-                                 *y = *(const struct mr_explain_file *const *)b;
+    const struct waited_file *l = a, *r = b;
+    const struct mr_explain_file *x = l->file, *y = r->file;
     bool reads_x = x->read_bytes > x->written_bytes, reads_y = y->read_bytes > y->written_bytes;
+    if (l->waited_s != r->waited_s)
+        return l->waited_s > r->waited_s ? -1 : 1;
     if (reads_x != reads_y)
         return reads_x ? -1 : 1;
     if (x->dur_ns != y->dur_ns)
@@ -73,23 +82,41 @@ static int by_time(const void *a, const void *b)
     return x < y ? -1 : x > y; /* as they were: by bytes */
 }
 
+static bool find_waits(const struct mr_explanation *x, struct waited_file *file)
+{
+    static const uint8_t reads[] = {MR_STALL_STORAGE, MR_STALL_PAGE_CACHE, MR_STALL_METADATA};
+    bool any = false;
+    for (size_t i = 0; i < x->files; i++)
+        file[i] = (struct waited_file){.file = &x->file[i]};
+    for (size_t i = 0; i < x->steps; i++)
+        for (unsigned k = 0; x->step[i].file < x->files && k < MR_ARRAY_LEN(reads); k++) {
+            file[x->step[i].file].waited_s += (double)x->step[i].stall[reads[k]] / 1e9;
+            any |= x->step[i].stall[reads[k]] > 0;
+        }
+    return any;
+}
+
 static void put_files(struct mr_page *p)
 {
     const struct mr_explanation *x = p->x;
     size_t n = MR_MIN(x->files, MR_PAGE_ROWS);
-    const struct mr_explain_file **file = malloc((x->files + 1) * sizeof(*file));
+    struct waited_file *file = malloc((x->files + 1) * sizeof(*file));
     if (!file) {
         p->b->failed = true;
         return;
     }
-    for (size_t i = 0; i < x->files; i++)
-        file[i] = &x->file[i];
-    qsort(file, x->files, sizeof(*file), by_time);
-    mr_strbuf_puts(p->b, "<h3>Busiest files</h3><p class=\"cap\">Data first, by the time in their calls, summed over "
-                         "threads.</p><div class=\"scroll\">\n");
-    mr_page_table(p->shell, NULL, "file|on|#read|#written|#distinct|#calls|#opens|#time in calls|#ranks|pattern");
+    bool known = find_waits(x, file);
+    qsort(file, x->files, sizeof(*file), by_wait);
+    mr_strbuf_printf(p->b,
+                     "<h3>Busiest files</h3><p class=\"cap\">%s Time in calls is summed over threads%s.</p><div "
+                     "class=\"scroll\">\n",
+                     known ? "Sorted by the time that steps of all ranks waited for their reads; the others follow."
+                           : "Data first.",
+                     known ? "" : ", and sorts the table");
+    mr_page_table(p->shell, NULL,
+                  "file|on|#waited for|#read|#written|#distinct|#calls|#opens|#time in calls|#ranks|pattern");
     for (size_t i = 0; i < n; i++)
-        put_file_row(p, file[i]);
+        put_file_row(p, file[i].file, file[i].waited_s);
     free(file);
     mr_page_table_end(p->shell);
     mr_strbuf_puts(p->b, "</div>");

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define PARTS (MR_STALL_CAUSE_COUNT + MR_TIME_CLASS_COUNT)
+
 /* ---- heat maps ---- */
 
 static int by_value(const void *a, const void *b)
@@ -104,6 +106,80 @@ static void draw_heats(struct mr_page *p)
         mr_strbuf_printf(p->b, "<p class=\"cap\">Each row is the mean of %u ranks.</p>\n", h->ranks_per_row);
 }
 
+/* ---- one bar per rank ---- */
+
+/* What a rank's training went to: the stall by its causes. Returns how many parts there are. */
+static unsigned parts_of(const struct mr_explain_rank *r, double part[], const char *css[], const char *text[])
+{
+    static const uint8_t order[] = {MR_TIME_COMPUTE, MR_TIME_COPY,    MR_TIME_STALL, MR_TIME_CHECKPOINT,
+                                    MR_TIME_LOGGING, MR_TIME_BARRIER, MR_TIME_OTHER};
+    unsigned n = 0;
+    for (unsigned k = 0; k < MR_ARRAY_LEN(order); k++) {
+        unsigned t = order[k];
+        for (unsigned c = 0; t == MR_TIME_STALL && c < MR_STALL_CAUSE_COUNT; c++, n++) {
+            css[n] = mr_stall_css(c);
+            text[n] = mr_stall_text(c);
+            part[n] = (double)r->stall[c];
+        }
+        if (t == MR_TIME_STALL)
+            continue;
+        css[n] = mr_time_css(t);
+        text[n] = mr_time_text(t);
+        part[n++] = (double)r->ns[t] - (t == MR_TIME_OTHER ? (double)r->after_ns : 0);
+    }
+    return n;
+}
+
+static void draw_bar(struct mr_chart *c, const struct mr_explain_rank *r, double row, double used[])
+{
+    double part[PARTS], at = 0, whole = (double)r->train_ns;
+    const char *css[PARTS], *text[PARTS];
+    unsigned n = parts_of(r, part, css, text);
+    char tip[160], share[MR_HUMAN_LEN], seconds[MR_HUMAN_LEN];
+    for (unsigned i = 0; i < n; i++) {
+        if (!(part[i] > 0) || !(whole > 0))
+            continue;
+        snprintf(tip, sizeof tip, "%s: %s, %s", text[i], mr_unit_text(MR_UNIT_SHARE, part[i] / whole, share),
+                 mr_unit_text(MR_UNIT_SECONDS, part[i] / 1e9, seconds));
+        mr_chart_box(c, at, fmin(1, at + part[i] / whole), row + 0.12, row + 0.88, css[i], tip);
+        at = fmin(1, at + part[i] / whole);
+        used[i] += part[i];
+    }
+}
+
+/* Ranks that wait at barriers for one that does not: the bar without a barrier is the straggler's. */
+static void draw_bars(struct mr_page *p)
+{
+    const struct mr_explanation *x = p->x;
+    size_t every = (x->ranks + MR_PAGE_LANES - 1) / MR_PAGE_LANES, row = 0, rows = 0;
+    uint32_t last = x->culprits ? x->culprit[0].rank : UINT32_MAX;
+    double used[PARTS] = {0}, none[PARTS];
+    const char *css[PARTS], *text[PARTS];
+    for (size_t i = 0; i < x->ranks; i++)
+        rows += i % every == 0 || i == last;
+    mr_strbuf_puts(p->b, "<h3>Where the training of each rank went</h3>");
+    struct mr_chart c = {.out = p->b, .height = 18 * (double)rows};
+    c.x = (struct mr_axis){.high = 1, .unit = MR_UNIT_SHARE, .name = "share of its training"};
+    c.y = (struct mr_axis){.low = (double)rows, .high = 0, .bare = true};
+    mr_chart_open(&c, "Ranks", "One bar per rank: what the time of its training went to.");
+    for (size_t i = 0; i < x->ranks; i++)
+        if (i % every == 0 || i == last)
+            draw_bar(&c, &x->rank[i], (double)row++, used);
+    for (size_t i = 0, at = 0; i < x->ranks; i++) {
+        char name[MR_HUMAN_LEN];
+        if (i % every == 0 || i == last)
+            mr_chart_row_name(&c, (double)at++ + 0.5, mr_page_rank_name(x, (uint32_t)i, name));
+    }
+    mr_chart_close(&c);
+    mr_legend_open(p->b);
+    unsigned n = parts_of(&x->rank[0], none, css, text);
+    for (unsigned i = 0; i < n; i++)
+        if (used[i] > 0)
+            mr_legend_item(p->b, css[i], text[i]);
+    mr_legend_close(p->b);
+    mr_page_cut(p, rows, x->ranks, "ranks, evenly spread, and the one that came last,");
+}
+
 /* ---- who made whom wait ---- */
 
 static void put_culprits(struct mr_page *p)
@@ -186,6 +262,8 @@ void mr_page_ranks(struct mr_page *p)
     mr_page_section(p->shell, "ranks", "Ranks",
                     "One row per rank, time from left to right. Rows that differ are stragglers; columns that differ "
                     "are phases of the whole job.");
+    if (p->x->facts.has_steps)
+        draw_bars(p);
     draw_heats(p);
     put_culprits(p);
     put_rank_table(p);

@@ -76,7 +76,8 @@ static void draw_threads(struct mr_page *p)
     if (!shown)
         return;
     struct mr_chart c = {.out = p->b, .height = (double)shown * 20, .link = "time", .wide_labels = true};
-    c.x = (struct mr_axis){.high = mr_page_seconds(x), .unit = MR_UNIT_SECONDS, .name = "time"};
+    c.x = (struct mr_axis){
+        .low = mr_page_training_s(x), .high = mr_page_seconds(x), .unit = MR_UNIT_SECONDS, .name = "time"};
     c.y = (struct mr_axis){.low = (double)shown, .high = 0, .bare = true};
     mr_strbuf_puts(p->b, "<h3>Timeline per thread</h3>");
     mr_chart_open(&c, "Snippets over time", "One row per thread: when it was in which snippet.");
@@ -92,8 +93,9 @@ static void draw_threads(struct mr_page *p)
         snippet_css(s->snippet, css);
         snprintf(tip, sizeof tip, "%.100s: %s", s->snippet < x->snippets ? x->snippet[s->snippet].name : "",
                  mr_unit_text(MR_UNIT_SECONDS, (double)(s->end_ns - s->start_ns) / 1e9, text));
-        mr_chart_box(&c, (double)s->start_ns / 1e9, (double)s->end_ns / 1e9, (double)row + 0.15, (double)row + 0.85,
-                     css, n <= 1500 ? tip : NULL);
+        if ((double)s->end_ns / 1e9 >= c.x.low)
+            mr_chart_box(&c, fmax(c.x.low, (double)s->start_ns / 1e9), (double)s->end_ns / 1e9, (double)row + 0.15,
+                         (double)row + 0.85, css, n <= 1500 ? tip : NULL);
     }
     for (size_t i = 0; i < shown; i++)
         mr_chart_row_name(&c, (double)i + 0.5, name[i]);

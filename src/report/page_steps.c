@@ -102,7 +102,10 @@ static void strip_finish(struct strip *s, double end)
         s->at[i] = fmin(s->at[i], s->at[i + 1]);
 }
 
-static bool strip_make(const struct mr_explanation *x, struct strip *s)
+#define ALL_RANKS UINT32_MAX
+
+/* Of all ranks, or of one. */
+static bool strip_make(const struct mr_explanation *x, uint32_t rank, struct strip *s)
 {
     *s = (struct strip){.first = UINT64_MAX};
     double end = 0;
@@ -116,7 +119,8 @@ static bool strip_make(const struct mr_explanation *x, struct strip *s)
     if (!strip_alloc(s))
         return false;
     for (size_t i = 0; i < x->steps; i++)
-        strip_add(s, &x->step[i], (uint32_t)i);
+        if (rank == ALL_RANKS || x->step[i].rank == rank)
+            strip_add(s, &x->step[i], (uint32_t)i);
     strip_finish(s, end);
     return true;
 }
@@ -248,7 +252,7 @@ static double gap_of(size_t columns)
     return columns < 8 ? 0.6 : columns <= 120 ? 0.18 : columns <= 300 ? 0.12 : 0;
 }
 
-static void draw_strip(struct mr_page *p, const struct strip *s)
+static void draw_strip(struct mr_page *p, const struct strip *s, bool several)
 {
     struct mr_series series[PARTS];
     struct mr_chart c = {.out = p->b, .height = 260, .link = "step", .column_time = s->at, .columns = s->columns};
@@ -282,7 +286,7 @@ static void draw_strip(struct mr_page *p, const struct strip *s)
         if (sum > 0)
             mr_legend_item(p->b, part_css(k), part_text(k));
     }
-    if (p->x->ranks > 1 || dx > 1)
+    if (several || dx > 1)
         mr_strbuf_puts(p->b, "<li><i class=\"dot\"></i>slowest single step</li>");
     mr_legend_close(p->b);
 }
@@ -364,6 +368,30 @@ static void put_head(struct mr_page *p)
     mr_page_section(p->shell, "steps", "Steps", text);
 }
 
+#define STRAGGLES 0.01 /* of the training that others lose to it */
+
+/* A mean hides the rank that the others wait for: its steps have a picture of their own. */
+static void draw_straggler(struct mr_page *p)
+{
+    const struct mr_explanation *x = p->x;
+    const struct mr_explain_culprit *c = x->culprits ? &x->culprit[0] : NULL;
+    char rank[MR_HUMAN_LEN], lost[MR_HUMAN_LEN];
+    struct strip s;
+    if (!c || (double)c->lost_ns < STRAGGLES * (double)x->train_ns)
+        return;
+    mr_strbuf_printf(
+        p->b,
+        "<h3>The rank that others waited for: %s</h3><p class=\"cap\">The same for this rank alone. It came "
+        "last in %llu steps, which cost the job %s.</p>\n",
+        mr_page_rank_name(x, c->rank, rank), (unsigned long long)c->steps,
+        mr_unit_text(MR_UNIT_SECONDS, (double)c->lost_ns / 1e9, lost));
+    if (strip_make(x, c->rank, &s))
+        draw_strip(p, &s, false);
+    else
+        p->b->failed = true;
+    strip_done(&s);
+}
+
 void mr_page_steps(struct mr_page *p)
 {
     const struct mr_explanation *x = p->x;
@@ -378,11 +406,12 @@ void mr_page_steps(struct mr_page *p)
     put_head(p);
     mr_strbuf_puts(p->b, "<p class=\"cap zoomhint\" hidden>Drag across the picture to zoom; all pictures over time "
                          "follow. Double-click shows the whole run.</p>");
-    if (strip_make(x, &s))
-        draw_strip(p, &s);
+    if (strip_make(x, ALL_RANKS, &s))
+        draw_strip(p, &s, x->ranks > 1);
     else
         p->b->failed = true;
     strip_done(&s);
+    draw_straggler(p);
     put_slowest(p);
     mr_page_section_end(p->shell);
 }

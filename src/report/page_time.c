@@ -11,11 +11,11 @@ struct curve {
     bool edge;
 };
 
-static double most_of(const struct curve *k, unsigned curves, uint32_t bins)
+static double most_of(const struct curve *k, unsigned curves, uint32_t from, uint32_t bins)
 {
     double most = 0;
     for (unsigned c = 0; c < curves; c++)
-        for (uint32_t i = 0; k[c].value && i < bins; i++)
+        for (uint32_t i = from; k[c].value && i < bins; i++)
             if (isfinite(k[c].value[i]))
                 most = fmax(most, k[c].value[i]);
     return most;
@@ -31,7 +31,7 @@ static void draw_curves(struct mr_page *p, const char *title, const char *what, 
                            .high = (double)t->bins * (double)t->bin_ns / 1e9,
                            .unit = MR_UNIT_SECONDS,
                            .name = last ? "time" : NULL};
-    c.y = (struct mr_axis){.high = mr_axis_end(most_of(k, curves, t->bins), unit), .unit = unit};
+    c.y = (struct mr_axis){.high = mr_axis_end(most_of(k, curves, skip, t->bins), unit), .unit = unit};
     mr_strbuf_puts(p->b, "<div class=\"row-head\"><h3>");
     mr_html_text(p->b, title);
     mr_strbuf_puts(p->b, "</h3>");
@@ -52,9 +52,9 @@ static void draw_curves(struct mr_page *p, const char *title, const char *what, 
     mr_chart_close(&c);
 }
 
-static bool is_used(const double *v, uint32_t n)
+static bool is_used(const double *v, uint32_t from, uint32_t n)
 {
-    for (uint32_t i = 0; v && i < n; i++)
+    for (uint32_t i = from; v && i < n; i++)
         if (v[i] > 0)
             return true;
     return false;
@@ -73,7 +73,8 @@ static void draw_bandwidth(struct mr_page *p)
         rate[t->bins + i] = t->written_bytes ? t->written_bytes[i] / seconds : NAN;
     }
     struct curve k[] = {{rate, "rd", "read", false}, {rate + t->bins, "wr", "written", false}};
-    double reads = most_of(k, 1, t->bins), writes = most_of(k + 1, 1, t->bins);
+    uint32_t skip = mr_page_before_training(p->x, t->bin_ns, t->bins);
+    double reads = most_of(k, 1, skip, t->bins), writes = most_of(k + 1, 1, skip, t->bins);
     if (reads > 0 && writes > 0 && fmax(reads, writes) > 4 * fmin(reads, writes)) { /* one would hide the other */
         draw_curves(p, "Read", "Bytes per second that all ranks read.", MR_UNIT_RATE, k, 1, false);
         draw_curves(p, "Written", "Bytes per second that all ranks wrote.", MR_UNIT_RATE, k + 1, 1, false);
@@ -93,7 +94,8 @@ void mr_page_timeline(struct mr_page *p)
                            "The source has counters only: it does not say when things happened.");
         return;
     }
-    bool calls = is_used(t->read_bytes, t->bins) || is_used(t->written_bytes, t->bins);
+    uint32_t skip = mr_page_before_training(p->x, t->bin_ns, t->bins);
+    bool calls = is_used(t->read_bytes, skip, t->bins) || is_used(t->written_bytes, skip, t->bins);
     if (!calls && !t->ready && !p->x->facts.has_steps) {
         mr_page_absent(p->shell, "No timeline.",
                        p->x->facts.counters_only ? "The source has counters only: it does not say when things happened."
@@ -107,8 +109,10 @@ void mr_page_timeline(struct mr_page *p)
     if (calls)
         draw_bandwidth(p);
     else
-        mr_strbuf_puts(p->b, "<p class=\"cap\">This trace has no reads and writes: their rate is unknown.</p>");
-    if (is_used(t->in_flight, t->bins))
+        mr_strbuf_puts(p->b, mr_page_has_calls(p->x)
+                                 ? "<p class=\"cap\">Nothing was read or written during training.</p>"
+                                 : "<p class=\"cap\">This trace has no reads and writes: their rate is unknown.</p>");
+    if (is_used(t->in_flight, skip, t->bins))
         draw_curves(p, "Reads and writes in flight", "Mean number of data calls in flight.", MR_UNIT_NUMBER,
                     &(struct curve){t->in_flight, "a4", "in flight", false}, 1, false);
     if (t->ready)
@@ -119,7 +123,7 @@ void mr_page_timeline(struct mr_page *p)
     if (p->x->facts.has_steps) {
         struct curve k[] = {{t->stall, mr_time_css(MR_TIME_STALL), "waiting for data", false},
                             {t->checkpoint, mr_time_css(MR_TIME_CHECKPOINT), "saving", false}};
-        bool saves = is_used(t->checkpoint, t->bins);
+        bool saves = is_used(t->checkpoint, skip, t->bins);
         draw_curves(p, "Ranks that waited", "Share of the ranks that waited for data or saved a checkpoint.",
                     MR_UNIT_SHARE, k, saves ? 2 : 1, true);
     }

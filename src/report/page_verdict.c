@@ -28,12 +28,12 @@ static void put_card(struct mr_page *p)
                      "<section class=\"card verdict %s\" id=\"verdict\" data-class=\"%s\" data-stall-share=\"%.9g\">",
                      tone, verdict_key(v->verdict), isfinite(v->stall_share) ? v->stall_share : -1.0);
     mr_strbuf_puts(p->b, "<p class=\"head\">");
-    mr_html_text(p->b, v->line[0] ? v->line[0] : verdict_key(v->verdict));
+    mr_html_sentence(p->b, v->line[0] ? v->line[0] : verdict_key(v->verdict));
     mr_strbuf_puts(p->b, "</p>");
     for (unsigned i = 1; i < MR_ARRAY_LEN(v->line); i++)
         if (v->line[i]) {
             mr_strbuf_puts(p->b, "<p>");
-            mr_html_text(p->b, v->line[i]);
+            mr_html_sentence(p->b, v->line[i]);
             mr_strbuf_puts(p->b, "</p>");
         }
     if (v->missing && (!v->line[0] || !strstr(v->line[0], v->missing))) {
@@ -264,7 +264,7 @@ static void put_unknown(struct mr_page *p, const struct key_number *n, unsigned 
 static void put_tiles(struct mr_page *p)
 {
     const struct mr_explain_facts *f = &p->x->facts;
-    bool calls = mr_page_has_calls(p->x);
+    bool calls = mr_page_has_calls(p->x), reads = f->read_bytes > 0; /* of nothing there is no rate */
     const struct key_number numbers[] = {
         {MR_UNIT_SHARE, f->au, "accelerator utilisation (AU)", "facts.au", "accelerator utilisation"},
         {MR_UNIT_NUMBER, f->samples_per_s, "samples per second", "facts.samples_per_s", "samples per second"},
@@ -273,11 +273,12 @@ static void put_tiles(struct mr_page *p)
         {MR_UNIT_NUMBER, f->ceiling, "times faster at most, if I/O were free", "facts.ceiling", "ceiling"},
         {MR_UNIT_NUMBER, f->headroom, "supply / demand of data", "facts.headroom", "headroom"},
         {MR_UNIT_BYTES, calls ? f->read_bytes : NAN, "read", "facts.data_read_bytes", "bytes read"},
-        {MR_UNIT_RATE, calls ? f->wall_bytes_per_s : NAN, "read rate over the run", "facts.wall_bytes_per_s",
+        {MR_UNIT_RATE, calls && reads ? f->wall_bytes_per_s : NAN, "read rate over the run", "facts.wall_bytes_per_s",
          "read rate"},
-        {MR_UNIT_RATE, f->busy_bytes_per_s, "read rate while reading", "facts.busy_bytes_per_s",
+        {MR_UNIT_RATE, reads ? f->busy_bytes_per_s : NAN, "read rate while reading", "facts.busy_bytes_per_s",
          "read rate while reading"},
-        {MR_UNIT_NUMBER, f->in_flight, "reads in flight per rank", "facts.reads_in_flight", "reads in flight"}};
+        {MR_UNIT_NUMBER, reads ? f->in_flight : NAN, "reads in flight per rank", "facts.reads_in_flight",
+         "reads in flight"}};
     mr_strbuf_puts(p->b, "<div class=\"tiles\">\n");
     put_tile(p, MR_UNIT_SECONDS, mr_page_seconds(p->x), "run time", "duration_s");
     for (unsigned i = 0; i < MR_ARRAY_LEN(numbers); i++)
@@ -381,14 +382,14 @@ static void put_finding(struct mr_page *p, const struct mr_finding *f, bool open
                      mr_severity_name(f->severity));
     mr_html_text(p->b, f->id);
     mr_strbuf_puts(p->b, "</span><b>");
-    mr_html_text(p->b, f->title ? f->title : "");
+    mr_html_sentence(p->b, f->title ? f->title : "");
     mr_strbuf_puts(p->b, "</b>");
     put_gain(p, f);
     mr_strbuf_puts(p->b, "</summary>\n");
     put_gain_bar(p, f);
     if (f->fix) {
         mr_strbuf_puts(p->b, "<p class=\"fix\"><b>Fix:</b> ");
-        mr_html_text(p->b, f->fix);
+        mr_html_sentence(p->b, f->fix);
         mr_strbuf_puts(p->b, "</p>\n");
     }
     mr_strbuf_puts(p->b, "<div class=\"grid2\">");

@@ -15,6 +15,7 @@
 #define FINDINGS_SHOWN 3u
 #define NOTES_SHOWN 4u
 #define SPANS_SHOWN 8u
+#define USUAL_SIZE 0.1 /* of the reads: a size that fewer have says nothing of them */
 
 static const char *bold(const struct mr_report_text *how)
 {
@@ -330,7 +331,7 @@ static void put_reads(const struct mr_explanation *x, struct mr_strbuf *out)
     if (!ops)
         return;
     part(&line, 0, "reads %s", mr_human_count(ops, a));
-    if (s->top)
+    if (s->top && (double)s->top_ops[0] > USUAL_SIZE * (double)ops)
         part(&line, 0, "%.0f %% are %s", 100 * (double)s->top_ops[0] / (double)ops,
              mr_human_bytes((double)s->top_size[0], b));
     if (streamed)
@@ -476,7 +477,7 @@ static void put_finding(const struct mr_finding *f, const struct mr_finding *bef
             mr_strbuf_printf(out, "%*s%10s\n", 87 - 10, "saves ", saves);
     }
     mr_strbuf_done(&text);
-    if (f->fix && (f->severity > MR_SEVERITY_NOTE || how->all)) {
+    if (f->fix) {
         struct mr_strbuf fix = {0};
         mr_strbuf_puts(&fix, "fix: ");
         mr_report_name(&fix, f->fix, 1000);

@@ -48,7 +48,8 @@ python3 - <<'P' || fail "the verdict of text, JSON and page"
 import html, json, re
 line = json.load(open("report.json"))["verdict"]["lines"][0]
 page = html.unescape(re.search(r'class="head">(.*?)</p>', open("report.html").read()).group(1))
-assert page == line, (page, line)
+assert page.replace("\xa0", " ").replace("→", "->") == line, (page, line)
+assert not re.search(r"\d (%|s|ms|us)\b", page), page # no line ends between a number and its unit
 P
 sed 's/value="[^"]*" data-key="time.compute_s"/value="1" data-key="time.compute_s"/' report.html >wrong.html
 expect 1 python3 "$here/check_page.py" wrong.html report.json

@@ -279,6 +279,43 @@ static void barriers_behind_waits_go_with_the_waits(void **state)
     assert_near(saves[1] / saves[0], 1 + 1.5 / 5, 0.06);
 }
 
+/* Two CPUs make a batch in 35 ms, one computes in 2: a queue of 36 batches would never fill. */
+static void workers_that_cannot_keep_up_get_no_deep_queue(void **state)
+{
+    (void)state;
+    struct mr_explanation *x = starved(0, 0, 0.001, 0.069, MR_STALL_DECODE, 8);
+    x->facts.compute_s = 0.002;
+    x->facts.cpus_per_rank = 2;
+    advise(x);
+    const struct mr_finding *f = xt_finding(x, "PF1");
+    assert_non_null(f);
+    const char *ahead = f ? strstr(f->fix, "batches ahead -> ") : NULL;
+    assert_non_null(ahead);
+    assert_true(ahead && atoi(ahead + strlen("batches ahead -> ")) <= 6);
+    mr_explanation_free(x);
+}
+
+/* Advice about pictures is for pictures; a file of the start-up is no data that ranks share. */
+static void advice_is_of_the_data_in_use(void **state)
+{
+    (void)state;
+    for (int pictures = 0; pictures < 2; pictures++) {
+        struct mr_explanation *x = starved(4, 8, 0.01, 0.49, MR_STALL_DECODE, 8);
+        x->facts.format = pictures ? "jpg" : "csv";
+        x->facts.worker_cpu = 1;
+        x->facts.ranks = 2;
+        x->facts.read_bytes = 0;
+        xt_file(x, "/etc/ssl/openssl.cnf", 12000, 36000, 3, 2);
+        advise(x);
+        const struct mr_finding *f = xt_finding(x, "CPU1");
+        assert_non_null(f);
+        assert_true(f && !!strstr(f->fix, "pictures") == pictures);
+        assert_true(f && (f->snippet[MR_IDIOM_PYTORCH] != NULL) == pictures);
+        assert_null(xt_finding(x, "SH4"));
+        mr_explanation_free(x);
+    }
+}
+
 /* 17 of 19 MB/s in use: larger reads have lower latency and no more bytes. */
 static void larger_reads_get_no_more_than_the_storage_has(void **state)
 {
@@ -1049,6 +1086,8 @@ int main(void)
         cmocka_unit_test(storage_that_grows_asks_for_readers),
         cmocka_unit_test(want_of_bytes_is_no_straggler),
         cmocka_unit_test(barriers_behind_waits_go_with_the_waits),
+        cmocka_unit_test(workers_that_cannot_keep_up_get_no_deep_queue),
+        cmocka_unit_test(advice_is_of_the_data_in_use),
         cmocka_unit_test(larger_reads_get_no_more_than_the_storage_has),
         cmocka_unit_test(snippets_are_of_the_format_in_use),
         cmocka_unit_test(a_change_is_data_from_which_the_text_is_made),

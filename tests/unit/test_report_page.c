@@ -95,6 +95,20 @@ static void every_drawing_has_a_title(void **state)
     free(page);
 }
 
+/* A mean of all ranks hides the one that the others wait for; it has a picture of its steps and a bar beside theirs. */
+static void the_rank_that_others_wait_for_is_seen(void **state)
+{
+    (void)state;
+    char *page = page_of(EXPLAIN_TYPICAL);
+    assert_int_equal(count(page, "The rank that others waited for: rank 5"), 1);
+    assert_int_equal(count(page, "Where the training of each rank went"), 1);
+    assert_int_equal(count(page, ">Step strip</title>"), 2);
+    free(page);
+    page = page_of(EXPLAIN_TINY);
+    assert_int_equal(count(page, "The rank that others waited for"), 0);
+    free(page);
+}
+
 /* What identifies somebody is gone, wherever it stood; what belongs together still does. */
 static void anonymous_pages_tell_no_names(void **state)
 {
@@ -154,6 +168,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(hostile_names_stay_text),
         cmocka_unit_test(unknown_is_said_and_absent_sections_explained),
         cmocka_unit_test(every_drawing_has_a_title),
+        cmocka_unit_test(the_rank_that_others_wait_for_is_seen),
         cmocka_unit_test(anonymous_pages_tell_no_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
