@@ -81,8 +81,8 @@ int mr_checkpoint_saves(const struct mr_advice *a, struct mr_replay_save **out, 
             (struct mr_replay_save){.blocked_s = (double)(c->end_ns - c->start_ns) / 1e9, .bytes = (double)c->bytes};
         blocked += s[*n - 1].blocked_s;
     }
-    if (*n)
-        s[*n - 1].between_s = (double)(trained - MR_MIN(trained, end)) / 1e9;
+    if (*n) /* of counted steps: training goes on behind them */
+        s[*n - 1].between_s = x->counted_to ? INFINITY : (double)(trained - MR_MIN(trained, end)) / 1e9;
     for (size_t i = 0; i < *n && blocked > 0; i++) /* those of other ranks, and waits for them */
         s[i].blocked_s *= a->checkpoint_s / blocked;
     return 0;

@@ -151,16 +151,29 @@ static struct mr_pipeline changed(const struct mr_what_if *w, const struct mr_wh
 void mr_what_if_of_changes(struct mr_what_if_settings *s, const struct mr_change *change, size_t n)
 {
     double factor = 2; /* PyTorch's own */
+    bool is_own = n && change[0].kind == MR_CHANGE_OPTION;
     for (size_t i = 0; i < n; i++) {
         double v = !strcmp(change[i].to, "true") ? 1 : !strcmp(change[i].to, "false") ? 0 : strtod(change[i].to, NULL);
-        if (!strcmp(change[i].key, "num_workers"))
+        if (!strcmp(change[i].key, "num_workers") || !strcmp(change[i].key, "reader.read_threads"))
             s->workers = v;
+        else if (!strcmp(change[i].key, "reader.prefetch_size"))
+            s->ahead = v;
+        else if (!strcmp(change[i].key, "checkpoint.engine"))
+            s->saves = strcmp(change[i].to, "async") != 0 ? MR_WHAT_IF_SAVES_SAME : MR_WHAT_IF_SAVES_ASYNC;
+        else if (!strcmp(change[i].key, "reader.read_type"))
+            s->cached_share = !strcmp(change[i].to, "memory");
         else if (!strcmp(change[i].key, "persistent_workers"))
             s->persistent = v;
         else if (!strcmp(change[i].key, "prefetch_factor"))
             factor = v;
+        else if (!strcmp(change[i].key, "saver"))
+            s->saves = MR_WHAT_IF_SAVES_ASYNC;
+        else if (!strcmp(change[i].key, "data")) {
+            s->cached_share = 1;
+            s->cached_bytes_per_s = strcmp(change[i].to, "disk") != 0 ? NAN : MR_SSD_RATE;
+        }
     }
-    if (mr_known(s->workers))
+    if (mr_known(s->workers) && isnan(s->ahead) && !is_own)
         s->ahead = factor * s->workers;
 }
 

@@ -53,7 +53,9 @@ struct mr_what_if;
 /* MR_E_UNSUPPORTED: the trace has no steps, or no time that loading a batch takes; -ENOMEM. */
 int mr_what_if_open(struct mr_explanation *x, struct mr_what_if **out, struct mr_error *err);
 void mr_what_if_close(struct mr_what_if *w);
-/* Arguments of a DataLoader as settings: num_workers, prefetch_factor, persistent_workers; others change nothing. */
+/* Changes as settings: num_workers, prefetch_factor, persistent_workers of a DataLoader, data=memory and data=disk,
+ * saver; reader.read_threads, reader.prefetch_size, reader.read_type=memory, checkpoint.engine=async of our own runs;
+ * others change nothing. */
 void mr_what_if_of_changes(struct mr_what_if_settings *s, const struct mr_change *change, size_t n);
 /* -ENOMEM, -EINVAL (a setting that is negative). */
 int mr_what_if_run(struct mr_what_if *w, const struct mr_what_if_settings *s, struct mr_what_if_result *out,

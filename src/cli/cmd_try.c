@@ -5,20 +5,18 @@
 #include "cli/commands.h"
 #include "cli/dataset_args.h"
 #include "cli/print.h"
-#include "loop/apply.h"
+#include "cli/trial_args.h"
 #include "loop/trial.h"
 #include "report/trial_text.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct try_options {
     struct mr_strings what, set;
-    const char *steps, *out;
+    struct mr_trial_args args;
     int64_t repeat, threads;
-    uint64_t limit;
-    bool apply, write, keep_saves, dry_run, json;
+    bool json;
 };
 
 #define FIELD(name) .key = #name, .offset = offsetof(struct try_options, name)
@@ -31,47 +29,13 @@ static const struct mr_option try_options[] = {
      .doc = "Instead of a finding: an argument of the DataLoader that trains (num_workers, prefetch_factor, "
             "persistent_workers, pin_memory); of a run of our own an option or a key of its workload.",
      .example = "--set num_workers=8"},
-    {FIELD(steps), .type = MR_OPT_STRING, .def = "",
-     .doc = "The steps that are compared, FROM:TO, the last one left out; each run ends behind them. Default: 20:120, "
-            "fewer where the recorded run had fewer.",
-     .example = "--steps 20:120"},
     {FIELD(repeat), .type = MR_OPT_INT, .def = "2", .min = 1, .max = 100,
      .doc = "Runs of each side, in turn: A B B A. One alone gives no verdict."},
-    {FIELD(limit), .type = MR_OPT_DURATION, .def = "0s",
-     .doc = "The longest that a run may take to the end of its window; 0 is a minute and four times what the recorded "
-            "run took."},
-    {FIELD(out), .type = MR_OPT_STRING, .def = "",
-     .doc = "Keeps the traces and what the runs printed in this folder: a1.mrt, b1.mrt, a1.log ...",
-     .example = "--out tried"},
-    {FIELD(keep_saves), .type = MR_OPT_BOOL, .def = "false",
-     .doc = "The program saves checkpoints where it always does. By default they go to folders beside, on the same "
-            "storage, which are removed."},
-    {FIELD(apply), .type = MR_OPT_BOOL, .def = "false",
-     .doc = "Also prints the change as a unified diff of the script, where it gains something."},
-    {FIELD(write), .type = MR_OPT_BOOL, .def = "false",
-     .doc = "Also changes the script so: the only case in which a file of yours is edited. Implies --apply."},
-    {FIELD(dry_run), .type = MR_OPT_BOOL, .def = "false", .short_flag = 'n',
-     .doc = "Prints what would be run and changed, and what is predicted; runs nothing."},
+    MR_TRIAL_ARGS_ROWS(offsetof(struct try_options, args)),
     MR_ROW_THREADS(offsetof(struct try_options, threads), MR_DOC_THREADS),
     MR_ROW_JSON(offsetof(struct try_options, json), MR_DOC_JSON),
     MR_OPTION_END,
 };
-
-/* FROM:TO, whole numbers. */
-static int parse_steps(const char *text, int64_t *from, int64_t *to, struct mr_error *err)
-{
-    char *end = NULL;
-    *from = *to = 0;
-    if (!*text)
-        return 0;
-    *from = isdigit((unsigned char)*text) ? strtoll(text, &end, 10) : -1;
-    if (*from >= 0 && *end == ':' && isdigit((unsigned char)end[1]))
-        *to = strtoll(end + 1, &end, 10);
-    if (*from >= 0 && !*end && *to > *from && *to < 1000000000)
-        return 0;
-    mr_error_plain(err, MR_E_USAGE, "bad value '%s' for '--steps': want FROM:TO, whole numbers, FROM below TO", text);
-    return mr_error_hint(err, "for example --steps 20:120"), MR_E_USAGE;
-}
 
 static int make_request(const struct mr_command_ctx *ctx, struct mr_trial_request *q, struct mr_error *err)
 {
@@ -85,52 +49,18 @@ static int make_request(const struct mr_command_ctx *ctx, struct mr_trial_reques
         mr_error_plain(err, MR_E_USAGE, o->what.n ? "more than a finding and a trace given" : "no trace given");
         return mr_error_hint(err, "millrace try TH2 run.mrt"), MR_E_USAGE;
     }
-    *q = (struct mr_trial_request){.path = o->what.item[o->what.n - 1],
-                                   .id = o->what.n == 2 ? o->what.item[0] : NULL,
-                                   .set = set,
-                                   .repeat = (unsigned)o->repeat,
-                                   .out = o->out,
-                                   .keep_saves = o->keep_saves,
-                                   .limit_ns = o->limit,
-                                   .threads = (unsigned)o->threads,
-                                   .stop = ctx->stop};
-    return parse_steps(o->steps, &q->from, &q->to, err);
-}
-
-/* Gains end with 0. */
-static int status_of(const struct mr_trial *t)
-{
-    switch (t->judgement.verdict) {
-    case MR_TRIAL_CONFIRMED:
-    case MR_TRIAL_SMALLER: return 0;
-    case MR_TRIAL_UNDECIDED: return mr_error_exit_status(MR_E_INCOMPLETE);
-    default: return mr_error_exit_status(MR_E_BUDGET);
-    }
+    int rc = mr_trial_args_request(&o->args, (unsigned)o->threads, ctx->stop, q, err);
+    q->path = o->what.item[o->what.n - 1];
+    q->id = o->what.n == 2 ? o->what.item[0] : NULL;
+    q->set = set;
+    q->repeat = (unsigned)o->repeat;
+    return rc;
 }
 
 static int print_text(struct mr_strbuf *text, struct mr_error *err)
 {
     int rc = mr_cli_print_text(text, err);
     fflush(stdout);
-    return rc;
-}
-
-/* The diff, and the script changed. */
-static int apply(const struct mr_trial *t, const struct try_options *o, struct mr_error *err)
-{
-    json_t *places = NULL;
-    char *diff = NULL;
-    bool write = o->write && !o->dry_run;
-    int rc = mr_injection_places(t->finding, &places, err);
-    rc = rc ? rc : mr_apply(places, write, &diff, err);
-    if (!rc && !o->json) {
-        putchar('\n');
-        mr_cli_put_text(diff, stdout);
-    }
-    if (!rc && write)
-        mr_log(MR_LOG_NOTE, "the script was changed as shown");
-    json_decref(places);
-    free(diff);
     return rc;
 }
 
@@ -142,17 +72,17 @@ static int run_trial(struct mr_trial *t, const struct try_options *o, struct mr_
     if (!o->json)
         rc = print_text(&text, err);
     mr_strbuf_done(&text);
-    if (!rc && !o->dry_run)
+    if (!rc && !o->args.dry_run)
         rc = mr_trial_run(t, err);
     if (!rc && o->json)
-        rc = mr_cli_print_json(stdout, mr_trial_json(t, !o->dry_run), err);
-    if (!rc && !o->json && !o->dry_run) {
+        rc = mr_cli_print_json(stdout, mr_trial_json(t, !o->args.dry_run), err);
+    if (!rc && !o->json && !o->args.dry_run) {
         mr_trial_result_text(t, &text);
         rc = print_text(&text, err);
     }
-    int status = o->dry_run ? 0 : status_of(t);
-    if (!rc && (o->apply || o->write) && !status)
-        rc = apply(t, o, err);
+    int status = o->args.dry_run ? 0 : mr_trial_exit_status(t);
+    if (!rc && (o->args.apply || o->args.write) && !status)
+        rc = mr_trial_apply(t, o->args.write && !o->args.dry_run, o->json, true, err);
     return rc ? rc : status;
 }
 

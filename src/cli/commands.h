@@ -26,6 +26,7 @@
     X(recover)                                                                                                         \
     X(report)                                                                                                          \
     X(try)                                                                                                             \
+    X(tune)                                                                                                            \
     X(compare)                                                                                                         \
     X(check)                                                                                                           \
     X(export)                                                                                                          \

@@ -13,10 +13,14 @@
 #define RUN "millrace run "
 #define LOADER "torch.utils.data.DataLoader"
 #define SAVE "torch.save"
+#define FILES "data files"
 #define EVALUATION LOADER " of evaluation"
 
 /* Arguments of a loader that can be changed when it is used. */
 static const char *const arguments[] = {"num_workers", "prefetch_factor", "persistent_workers", "pin_memory"};
+/* More that can be set: whose target is not a loader. */
+#define DATA_KEY "data"   /* memory, disk */
+#define SAVER_KEY "saver" /* ours */
 
 static bool is_torch(const struct mr_explanation *x)
 {
@@ -58,6 +62,11 @@ static bool can_run(const struct mr_explanation *x, const struct mr_finding *f)
 static const char *stage_of(const struct mr_explanation *x, const struct mr_finding *f)
 {
     bool memory = !strcmp(f->id, "CA2"), disk = !strcmp(f->id, "CA3");
+    for (size_t i = 0; i < f->changes; i++)
+        if (!strcmp(f->change[i].target, FILES) && f->change[i].key && f->change[i].kind == MR_CHANGE_INJECTION) {
+            memory = !strcmp(f->change[i].to, "memory");
+            disk = !memory;
+        }
     return is_torch(x) && !x->facts.own_run && (memory || disk) ? (memory ? "memory" : "disk") : NULL;
 }
 
@@ -170,7 +179,9 @@ int mr_injection_of(const struct mr_explanation *x, const struct mr_finding *f, 
     struct mr_injection i = {.loaders = json_array(), .wanted = wanted_of(x, f, a)};
     i.stage = stage_of(x, f);
     if (i.stage)
-        i.wanted = mr_arena_printf(a, "read from copies %s", *i.stage == 'm' ? "in memory" : "on a local disk");
+        i.wanted =
+            mr_arena_printf(a, "%s%sread from copies %s", i.wanted ? i.wanted : "", i.wanted && *i.wanted ? ", " : "",
+                            *i.stage == 'm' ? "in memory" : "on a local disk");
     for (size_t k = 0; k < f->changes; k++)
         i.saver |= can_inject(&f->change[k]) && !strcmp(f->change[k].target, SAVE);
     int rc = i.loaders && i.wanted ? 0 : -ENOMEM;
@@ -204,14 +215,24 @@ static int add_setting(const struct mr_explanation *x, const char *text, struct 
         c.file = p->file;
         c.line = p->line;
     }
+    if (c.key && !strcmp(c.key, SAVER_KEY))
+        c.target = SAVE;
+    if (c.key && !strcmp(c.key, DATA_KEY))
+        c.target = FILES;
+    if (strcmp(c.target, LOADER) != 0)
+        c.file = NULL;
     if (x->facts.own_run)
         c = (struct mr_change){
             .kind = MR_CHANGE_OPTION, .framework = MR_IDIOM_MILLRACE, .target = "workload", .key = c.key, .to = c.to};
     if (!c.key)
         return mr_error_set(err, -ENOMEM, "cannot plan the change");
-    if (!x->facts.own_run && !can_inject(&c)) {
+    bool data = !strcmp(c.target, FILES) && (!strcmp(c.to, "memory") || !strcmp(c.to, "disk"));
+    if (!x->facts.own_run && !data && !can_inject(&c)) {
         mr_error_plain(err, MR_E_USAGE, "'%s' cannot be set while a program runs", c.key);
-        return mr_error_hint(err, "num_workers, prefetch_factor, persistent_workers, pin_memory"), MR_E_USAGE;
+        return mr_error_hint(
+                   err,
+                   "num_workers, prefetch_factor, persistent_workers, pin_memory; data=memory, data=disk; saver=ours"),
+               MR_E_USAGE;
     }
     f->change[f->changes++] = c;
     return 0;

@@ -176,19 +176,32 @@ static double steps_per_counted(const struct mr_trial *t)
     return counted > 0 ? all / counted : NAN;
 }
 
+int mr_trial_settings_save(const struct mr_trial *t, struct mr_what_if *w, const struct mr_what_if_settings *s,
+                           double *saves, struct mr_error *err)
+{
+    struct mr_what_if_result r;
+    double blocked = (double)t->x->ns[MR_TIME_CHECKPOINT] / 1e9, here = t->recorded.sum[MR_WINDOW_CHECKPOINT];
+    int rc = mr_what_if_run(w, s, &r, err);
+    if (rc)
+        return rc;
+    *saves = r.saves_s / (t->whole ? 1 : steps_per_counted(t));
+    if (s->saves != MR_WHAT_IF_SAVES_SAME && blocked > 0) /* saves of the window are like those of the run */
+        *saves += here * fmax(0, 1 - r.checkpoint_s / blocked);
+    return 0;
+}
+
 /* Of settings: what their replay says, without an interval. */
 static int predict_settings(struct mr_trial *t, struct mr_explanation *x, struct mr_error *err)
 {
     struct mr_what_if *w = NULL;
     struct mr_error ignored;
-    struct mr_what_if_result r;
     struct mr_what_if_settings s = mr_what_if_same();
-    if (t->own || mr_what_if_open(x, &w, &ignored) < 0)
+    double saves = NAN;
+    if (mr_what_if_open(x, &w, &ignored) < 0)
         return 0; /* nothing is predicted */
     mr_what_if_of_changes(&s, t->finding->change, t->finding->changes);
-    int rc = mr_what_if_run(w, &s, &r, err);
-    double of = t->recorded.wait_s * steps_per_counted(t), saves = rc ? NAN : r.saves_s;
-    t->predicted = (struct mr_prediction_share){share(saves, of), NAN, NAN};
+    int rc = mr_trial_settings_save(t, w, &s, &saves, err);
+    t->predicted = (struct mr_prediction_share){share(saves, t->recorded.wait_s), NAN, NAN};
     mr_what_if_close(w);
     return rc;
 }
@@ -200,6 +213,8 @@ static int predict_window(struct mr_trial *t, const struct mr_trace *trace, stru
     const double ns = (double)x->ns[MR_TIME_STALL] + (double)x->ns[MR_TIME_CHECKPOINT] +
                       (double)x->ns[MR_TIME_LOGGING] + (double)x->ns[MR_TIME_BARRIER];
     predict(t, t->finding, t->whole ? t->recorded.wait_s : (ns - (double)x->first_ns) / 1e9);
+    if (t->req.set && t->whole)
+        return predict_settings(t, t->x, err);
     if (!t->recorded.steps || t->whole)
         return 0;
     struct mr_explanation *part = NULL;
@@ -215,8 +230,11 @@ static int predict_window(struct mr_trial *t, const struct mr_trace *trace, stru
         return rc;
     }
     const struct mr_finding *f = rc ? NULL : finding_of(part, t->finding->id);
+    double saving = (double)x->ns[MR_TIME_CHECKPOINT] / 1e9, here = t->recorded.sum[MR_WINDOW_CHECKPOINT];
     if (f && f->counted && t->recorded.wait_s > 0)
         predict(t, f, t->recorded.wait_s * steps_per_counted(t));
+    else if (f && !strncmp(f->id, "CK", 2) && here > 0 && saving > 0) /* its saves are like those of the run */
+        predict(t, f, t->recorded.wait_s * saving / here);
     mr_explanation_free(part);
     return rc;
 }
@@ -509,13 +527,15 @@ static int stage(struct mr_trial *t, struct mr_error *err)
 {
     const char *usual = getenv("TMPDIR"), *disk = usual && *usual ? usual : "/tmp";
     unsigned readers = t->x->facts.workers >= 1 ? (unsigned)t->x->facts.workers : 1;
-    int rc = mr_scratch_beside(&t->scratch, *t->injection.stage == 'm' ? "/dev/shm" : disk, t->staged, err);
+    int rc = t->data.n ? 0 : mr_data_files_of(t->x, &t->data, err);
+    rc = rc ? rc : mr_scratch_beside(&t->scratch, *t->injection.stage == 'm' ? "/dev/shm" : disk, t->staged, err);
     if (rc)
         return rc;
     mr_log(MR_LOG_NOTE, "copying %zu files of the data", t->data.n);
     return mr_data_files_copy(&t->data, t->staged, readers, t->req.stop, &t->staged_s, err);
 }
 
+/* The list is needed to copy the data; that they cannot be dropped from the page cache is no error. */
 static int prepare_data(struct mr_trial *t, struct mr_error *err)
 {
     struct mr_error ignored;
@@ -524,9 +544,7 @@ static int prepare_data(struct mr_trial *t, struct mr_error *err)
         return 0;
     int rc = mr_data_files_of(t->x, &t->data, staged ? err : &ignored);
     t->evicts = !rc && read_storage(t->x);
-    if (t->evicts)
-        mr_data_files_evict(&t->data);
-    return staged ? (rc ? rc : stage(t, err)) : 0;
+    return staged ? rc : 0;
 }
 
 /* ---- all of them ---- */
@@ -574,42 +592,54 @@ static void weigh_staging(struct mr_trial *t)
         j->verdict = MR_TRIAL_NO_GAIN;
 }
 
-static int judge(struct mr_trial *t, struct mr_error *err)
+int mr_trial_judge(struct mr_trial *t, struct mr_error *err)
 {
-    const size_t n = t->req.repeat;
-    struct mr_window *a = calloc(2 * n, sizeof(*a)), *b = a ? a + n : NULL;
+    struct mr_window *a = calloc(2 * t->runs + 1, sizeof(*a)), *b = a ? a + t->runs : NULL;
     size_t as = 0, bs = 0;
     if (!a)
         return mr_error_set(err, -ENOMEM, "cannot compare the runs");
     for (size_t i = 0; i < t->runs; i++)
         *(t->run[i].changed ? &b[bs++] : &a[as++]) = t->run[i].window;
-    int rc = mr_judge(a, b, n, &t->predicted, &t->judgement, err);
+    int rc = mr_judge(a, b, MR_MIN(as, bs), &t->predicted, &t->judgement, err);
     weigh_staging(t);
     compare_with_recorded(t, &a[0]);
-    compare_work(t, a, n);
+    compare_work(t, a, as);
     free(a);
     return rc;
+}
+
+int mr_trial_start(struct mr_trial *t, size_t most, struct mr_error *err)
+{
+    if (*t->req.out && mkdir(t->req.out, 0777) != 0 && errno != EEXIST)
+        return mr_error_set(err, -errno, "cannot make '%s'", t->req.out);
+    int rc = mr_scratch_open(&t->scratch, err);
+    rc = rc ? rc : prepare_data(t, err);
+    t->run = rc ? NULL : calloc(most, sizeof(*t->run));
+    if (!rc && !t->run)
+        rc = mr_error_set(err, -ENOMEM, "cannot hold %zu runs", most);
+    return rc;
+}
+
+int mr_trial_next(struct mr_trial *t, bool changed, struct mr_error *err)
+{
+    struct mr_trial_one *run = &t->run[t->runs++];
+    run->changed = changed;
+    int rc = changed && t->injection.stage && !*t->staged ? stage(t, err) : 0;
+    return rc ? rc : run_once(t, run, err);
 }
 
 int mr_trial_run(struct mr_trial *t, struct mr_error *err)
 {
     const size_t all = 2 * (size_t)t->req.repeat;
-    if (*t->req.out && mkdir(t->req.out, 0777) != 0 && errno != EEXIST)
-        return mr_error_set(err, -errno, "cannot make '%s'", t->req.out);
-    int rc = mr_scratch_open(&t->scratch, err);
-    rc = rc ? rc : prepare_data(t, err);
-    t->run = rc ? NULL : calloc(all, sizeof(*t->run));
-    if (!rc && !t->run)
-        rc = mr_error_set(err, -ENOMEM, "cannot hold %zu runs", all);
+    int rc = mr_trial_start(t, all, err);
     for (size_t i = 0; i < all && !rc && !t->failed; i++) {
-        struct mr_trial_one *run = &t->run[t->runs++];
-        run->changed = i % 4 == 1 || i % 4 == 2;
-        mr_log(MR_LOG_NOTE, "run %zu of %zu, %s", i + 1, all, run->changed ? "B, changed" : "A, as it is");
-        rc = run_once(t, run, err);
+        bool changed = i % 4 == 1 || i % 4 == 2;
+        mr_log(MR_LOG_NOTE, "run %zu of %zu, %s", i + 1, all, changed ? "B, changed" : "A, as it is");
+        rc = mr_trial_next(t, changed, err);
     }
     if (t->failed && !rc)
         t->judgement.verdict = MR_TRIAL_HARMFUL;
     else if (!rc)
-        rc = judge(t, err);
+        rc = mr_trial_judge(t, err);
     return rc;
 }

@@ -55,7 +55,7 @@ struct mr_trial {
     size_t runs;
     struct mr_judgement judgement;
     const char *failed; /* B ended with an error: its last line; NULL */
-    const char *note[4];
+    const char *note[8];
     size_t notes;
 };
 

@@ -116,8 +116,11 @@ static void put_figures(const struct mr_trial *t, struct mr_strbuf *out)
         share(t->predicted.share, t->predicted.low, t->predicted.high, predicted));
     snprintf(saved, sizeof saved, "%s [%s to %s]", seconds(j->gain.saved, s), seconds(j->gain.low, low),
              seconds(j->gain.high, high));
-    snprintf(predicted, sizeof predicted, "%s [%s to %s]", seconds(j->predicted_s, s), seconds(j->predicted_low_s, low),
-             seconds(j->predicted_high_s, high));
+    if (isnan(j->predicted_low_s))
+        seconds(j->predicted_s, predicted);
+    else
+        snprintf(predicted, sizeof predicted, "%s [%s to %s]", seconds(j->predicted_s, s),
+                 seconds(j->predicted_low_s, low), seconds(j->predicted_high_s, high));
     char name[48];
     if (t->whole)
         snprintf(name, sizeof name, "the run");
@@ -146,6 +149,12 @@ static void put_undecided(const struct mr_trial *t, struct mr_strbuf *out)
         mr_strbuf_puts(out, "; more runs alone would not tell: use a machine with less beside it");
 }
 
+/* What is tried, in a sentence. */
+static const char *name_of(const struct mr_trial *t)
+{
+    return t->req.set ? "the change" : t->finding->id;
+}
+
 static void put_verdict(const struct mr_trial *t, struct mr_strbuf *out)
 {
     const struct mr_judgement *j = &t->judgement;
@@ -160,20 +169,19 @@ static void put_verdict(const struct mr_trial *t, struct mr_strbuf *out)
     switch (j->verdict) {
     case MR_TRIAL_CONFIRMED:
     case MR_TRIAL_SMALLER:
-        mr_strbuf_printf(out, "%s saves %s of the waits, %s were predicted; %s %s instead of %s", t->finding->id, saved,
+        mr_strbuf_printf(out, "%s saves %s of the waits, %s were predicted; %s %s instead of %s", name_of(t), saved,
                          said, t->whole ? "the run takes" : "the steps take", seconds(wall_b, x), seconds(wall_a, y));
         break;
     case MR_TRIAL_NO_GAIN:
-        mr_strbuf_printf(out, "%s saves at most %s of the %s that %s", t->finding->id,
-                         seconds(fmax(0, j->gain.high), x), seconds(wall_a, y),
-                         t->whole ? "the run takes" : "the steps take");
+        mr_strbuf_printf(out, "%s saves at most %s of the %s that %s", name_of(t), seconds(fmax(0, j->gain.high), x),
+                         seconds(wall_a, y), t->whole ? "the run takes" : "the steps take");
         break;
     case MR_TRIAL_HARMFUL:
         if (t->failed) {
             mr_strbuf_puts(out, "the changed program fails: ");
             mr_strbuf_text(out, t->failed);
         } else {
-            mr_strbuf_printf(out, "with %s %s %s longer", t->finding->id, t->whole ? "the run takes" : "the steps take",
+            mr_strbuf_printf(out, "with %s %s %s longer", name_of(t), t->whole ? "the run takes" : "the steps take",
                              seconds(-j->gain.saved, x));
         }
         break;

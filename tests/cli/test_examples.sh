@@ -111,6 +111,7 @@ while read -r line; do
     case $line in
     *'check all'*) skip "its own test" && continue ;;
     *' recover '*) skip "needs an interrupted trace: test_trace_kill.sh" && continue ;;
+    *' tune run.mrt'*) continue ;; # the same program, the same test
     *' try '*' run.mrt'*) skip "needs a PyTorch program: test_torch_try.py" && continue ;;
     *' ckpt '*' checkpoints'*) skip "needs checkpoints of a training: test_ckpt.sh" && continue ;;
     *plugin=* | *--allow-plugins*) skip "needs a plug-in of the reader's" && continue ;;
