@@ -51,6 +51,8 @@ void mr_bench_emit_open(const struct mr_bench_params *p, uint64_t start_ns, uint
         {.name = "preprocess_sleeps", .value = p->preprocess_sleeps},
         {.name = "sharded", .value = is_sharded(w)},
         {.name = "global_shuffle", .value = is_global_shuffle(w)},
+        {.name = "steps",
+         .value = (int64_t)p->board->step_cap - 1}, /* evaluation's, too; `millrace watch` shows how many are left */
         {.name = "format", .value = packed(mr_conf_format_name((enum mr_conf_format)w->dataset.format))},
     };
     mr_emit_args(p->events, MR_SPAN_OPEN, start_ns, end_ns, &MR_NOWHERE, 0, args, MR_ARRAY_LEN(args));

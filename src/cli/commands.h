@@ -23,6 +23,7 @@
     X(demo)                                                                                                            \
     X(doctor)                                                                                                          \
     X(trace)                                                                                                           \
+    X(watch)                                                                                                           \
     X(recover)                                                                                                         \
     X(report)                                                                                                          \
     X(try)                                                                                                             \

@@ -36,6 +36,7 @@
 #define URGENT (MR_RING_CELLS / 4 * 3) /* cells of a thread that do not wait for an idle CPU */
 #define MEMORY_BYTES (256ull << 20)    /* what all rings may hold before memory is given back */
 #define FRESH_NS (10 * MR_NS_PER_S)    /* then blocks that are not full are written as well */
+#define WATCHED_NS (MR_NS_PER_S / 2)   /* the same while `millrace watch` reads the trace */
 #define GONE_RINGS 32                  /* rings of ended processes that may wait */
 #define ENDED_SLOTS 32                 /* slots of ended threads that may wait */
 
@@ -517,7 +518,8 @@ static enum hurry decide(struct mr_collector *c, uint64_t now, unsigned *waiting
     if (c->closing || starved)
         return EVERYTHING;
     /* Whoever reads the trace of a running program finds what is older than that. */
-    if (now - c->emptied_ns > FRESH_NS) {
+    bool watched = now < atomic_load_explicit(&c->session->watched_until_ns, memory_order_relaxed);
+    if (now - c->emptied_ns > (watched ? WATCHED_NS : FRESH_NS)) {
         c->emptied_ns = c->caught_up_ns = now;
         return EVERYTHING;
     }

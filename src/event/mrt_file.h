@@ -41,6 +41,9 @@ bool mr_mrt_is_header(const uint8_t *data, size_t len);
 /* Finds the blocks of a whole file in memory. `verify` checks every checksum (scanning always does). */
 int mr_mrt_scan(const uint8_t *data, size_t len, bool verify, const char *name, struct mr_mrt_scan *out,
                 struct mr_error *err);
+/* The same of a part of a file that is still being written: `data` begins at a block. *used says how far whole blocks
+ * reach; what is behind belongs to one that is not complete yet. The footer is among the blocks. */
+int mr_mrt_scan_part(const uint8_t *data, size_t len, struct mr_mrt_scan *out, size_t *used, struct mr_error *err);
 void mr_mrt_scan_done(struct mr_mrt_scan *s);
 
 /* Decoded columns of an events block; arrays are the caller's, with room for head.count (arguments: mr_mrt_args()). */

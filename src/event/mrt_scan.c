@@ -130,6 +130,31 @@ int mr_mrt_scan(const uint8_t *data, size_t len, bool verify, const char *name, 
     return 0;
 }
 
+int mr_mrt_scan_part(const uint8_t *data, size_t len, struct mr_mrt_scan *out, size_t *used, struct mr_error *err)
+{
+    struct mr_mrt_scan s = {0};
+    struct mr_mrt_block b;
+    uint64_t at = 0;
+    while (at < len) {
+        uint64_t total = block_at(data, len, at, true, &b), next = total ? at : next_block(data, len, at + 8, &b);
+        if (next >= len)
+            break; /* perhaps the begin of a block: more of it may come */
+        s.skipped_bytes += next - at;
+        at = next;
+        if (!total)
+            continue;
+        int rc = add_view(&s, data, at, &b, err);
+        if (rc < 0) {
+            mr_mrt_scan_done(&s);
+            return rc;
+        }
+        at += total;
+    }
+    *out = s;
+    *used = at;
+    return 0;
+}
+
 void mr_mrt_scan_done(struct mr_mrt_scan *s)
 {
     free(s->view);

@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 #define LANE_ROOM (MR_MRT_ARGS + 4) /* records one event may need */
+#define FRESH_NS (2 * MR_NS_PER_S)  /* older records are written: `millrace watch` reads them */
 #define ALL_RECORDS (8u << 20)      /* then everything is written */
 
 struct lane {
@@ -35,6 +36,7 @@ struct lane {
     _Atomic uint32_t n;
     uint32_t cap;
     struct mr_raw *record;
+    uint64_t fresh_ns; /* when it was last written to the file */
 };
 
 struct name {
@@ -208,6 +210,7 @@ static void flush_lane(struct mr_mrt_sink *s, struct lane *l)
         s->last_ns = MR_MAX(s->last_ns, b.last_ns);
     }
     l->written += count;
+    l->fresh_ns = mr_now_ns();
     s->records -= s->simulated ? count : 0;
     atomic_store_explicit(&l->n, 0, memory_order_relaxed);
 }
@@ -246,6 +249,7 @@ static struct lane *add_lane(struct mr_mrt_sink *s, size_t place, uint32_t rank,
     l->tid = tid;
     l->rank = rank;
     l->number = (uint32_t)s->lanes;
+    l->fresh_ns = mr_now_ns();
     s->lane[s->lanes++] = l;
     s->lane_slot[place] = (uint32_t)s->lanes;
     s->rank[rank].threads++;
@@ -358,7 +362,8 @@ void mr_mrt_sink_emit_args(struct mr_mrt_sink *s, const struct mr_event *e, cons
         return;
     }
     put_event(l, e, arg, args);
-    if (MR_UNLIKELY(l->n >= MR_BLOCK_EVENTS)) {
+    bool old = (int64_t)(e->start_ns + e->dur_ns - l->fresh_ns) > (int64_t)FRESH_NS;
+    if (MR_UNLIKELY(l->n >= MR_BLOCK_EVENTS || old)) {
         pthread_mutex_lock(&s->lock);
         flush_lane(s, l);
         pthread_mutex_unlock(&s->lock);

@@ -21,7 +21,7 @@
  *
  * emit, intern, site and key may be called from any thread. intern, site and key take a lock. On the real clock emit
  * takes none: each thread has a buffer of its own (`tid` of the event is not looked at), which it encodes itself when
- * it is full, every 32 k records. Memory: up to 1 MiB per (rank, tid); simulated: at most about 256 MiB in all. Errors
+ * it is full, every 32 k records, or its events are 2 s old. Memory: up to 1 MiB per (rank, tid); simulated: at most about 256 MiB in all. Errors
  * of writing (a full disk) are kept and returned by close; later events, and events for which there is no memory, are
  * counted as lost, in the file as well. */
 #ifndef MR_EVENT_MRT_SINK_H

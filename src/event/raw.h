@@ -165,6 +165,8 @@ struct mr_session {
     uint32_t collector_pid;
     uint32_t turns;    /* files begun anew under a limit on their size: if any, OUT.1 has what is older than OUT */
     uint64_t recorded; /* events written so far, in whichever file */
+    /* CLOCK_MONOTONIC, by `millrace watch`: until then the trace is read while it is written, and is kept fresh. */
+    _Atomic uint64_t watched_until_ns;
 };
 #define MR_SESSION_OFF 2u
 #define MR_SESSION_MAGIC 0x314e4f495353454dull /* "MESSION1" */

@@ -170,24 +170,27 @@ static int read_start(struct mr_trace *t, const struct mr_mrt_view *v, struct mr
     return 0;
 }
 
+int mr_trace_add_block(struct mr_trace *t, const struct mr_mrt_view *v, struct mr_error *err)
+{
+    switch (v->head.type) {
+    case MR_MRT_PROCESS: return read_process(t, v, err);
+    case MR_MRT_STRINGS: return read_strings(t, v, err);
+    case MR_MRT_EVENTS: return read_events(t, v, err);
+    case MR_MRT_END: return read_end(t, v, err);
+    case MR_MRT_START: return read_start(t, v, err);
+    case MR_MRT_PROBE: return mr_storage_probe_read(v->payload, v->head.payload_bytes, &t->probe), 0;
+    case MR_MRT_MOUNTS: return mr_trace_add_mounts(t, v, err);
+    default: return 0;
+    }
+}
+
 int mr_trace_add_mrt(struct mr_trace *t, const uint8_t *data, size_t len, const char *name, struct mr_error *err)
 {
     struct mr_mrt_scan scan = {0};
     int rc = mr_mrt_scan(data, len, true, name, &scan, err); /* a damaged block is skipped here, once for all readers */
     t->skipped_bytes += scan.skipped_bytes;
     for (size_t i = 0; i < scan.views && rc == 0; i++)
-        switch (scan.view[i].head.type) {
-        case MR_MRT_PROCESS: rc = read_process(t, &scan.view[i], err); break;
-        case MR_MRT_STRINGS: rc = read_strings(t, &scan.view[i], err); break;
-        case MR_MRT_EVENTS: rc = read_events(t, &scan.view[i], err); break;
-        case MR_MRT_END: rc = read_end(t, &scan.view[i], err); break;
-        case MR_MRT_START: rc = read_start(t, &scan.view[i], err); break;
-        case MR_MRT_PROBE:
-            mr_storage_probe_read(scan.view[i].payload, scan.view[i].head.payload_bytes, &t->probe);
-            break;
-        case MR_MRT_MOUNTS: rc = mr_trace_add_mounts(t, &scan.view[i], err); break;
-        default: break;
-        }
+        rc = mr_trace_add_block(t, &scan.view[i], err);
     t->unended += !scan.had_footer;
     t->sees |= MR_SEES_DATA | MR_SEES_METADATA | MR_SEES_OTHERS;
     mr_mrt_scan_done(&scan);

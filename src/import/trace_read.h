@@ -136,6 +136,10 @@ int mr_trace_add_all(struct mr_trace *t, const char *const *paths, size_t n, uns
 bool mr_trace_reads(const struct mr_trace *t, const char *path);
 /* The same from memory that outlives the trace. */
 int mr_trace_add_memory(struct mr_trace *t, const void *data, size_t len, const char *name, struct mr_error *err);
+/* One block of a file that is still being written (mr_mrt_scan_part), in the order of the file. Its payload must stay as
+ * long as what points into it: names as long as the trace, events as long as the chunk. Such a trace is never finished.
+ */
+int mr_trace_add_block(struct mr_trace *t, const struct mr_mrt_view *v, struct mr_error *err);
 int mr_trace_finish(struct mr_trace *t, struct mr_error *err);
 void mr_trace_free(struct mr_trace *t);
 

@@ -87,6 +87,14 @@ def _of_same_data(loader):
     return None
 
 
+def _batches(loader):
+    """Of an epoch, where the data set has a length; asking a stream for one can cost a pass over it."""
+    try:
+        return len(loader) if hasattr(loader.dataset, "__getitem__") else None
+    except Exception:  # the program's own code
+        return None
+
+
 def tell_loader(loader, number):
     """A DataLoader is used for the first time."""
     place = getattr(loader, "_millrace_place", None)
@@ -101,6 +109,7 @@ def tell_loader(loader, number):
         "persistent_workers": getattr(loader, "persistent_workers", None),
         "pin_memory": getattr(loader, "pin_memory", None),
         "batch_size": batch,
+        "batches": _batches(loader),
     }
     said.update({k: int(v) for k, v in values.items() if isinstance(v, (bool, int))})
     own = type(loader).__module__.partition(".")[0] == "millrace"
