@@ -9,6 +9,7 @@
 #include "cli/dataset_args.h"
 #include "compare/compare.h"
 #include "explain/explain.h"
+#include "history/history.h"
 #include "report/budget.h"
 #include "report/out_stream.h"
 #include "report/report_json.h"
@@ -22,7 +23,7 @@
 
 struct check_options {
     struct mr_strings run, limit;
-    const char *budget, *baseline, *junit;
+    const char *budget, *baseline, *history, *junit;
     int64_t threads;
     bool json, github, allow_untrusted;
 };
@@ -40,6 +41,12 @@ static const struct mr_option check_options[] = {
      .doc = "One more line of the budget.", .example = "--limit 'stall_pct <= 5'"},
     {FIELD(baseline), .type = MR_OPT_STRING, .def = "",
      .doc = "Runs that 'baseline' stands for; beats the one in the file.", .example = "--baseline results/main"},
+    {FIELD(history), .type = MR_OPT_STRING, .def = "",
+     .doc =
+         "A folder of earlier runs: 'baseline' stands for the newest of the same workload or program that passed. The "
+         "result is kept as check.json in the results folder, or TRACE.check.json, for the next check. While none has "
+         "passed, lines with 'baseline' are left out.",
+     .example = "--history results"},
     {FIELD(junit), .type = MR_OPT_STRING, .def = "", .doc = "Also writes the result as JUnit XML.",
      .example = "--junit check.xml"},
     {FIELD(github), .type = MR_OPT_BOOL, .def = "false",
@@ -167,6 +174,64 @@ static int gather(const struct check_options *o, const char *const *word, unsign
     return rc;
 }
 
+/* ---- the last good one ---- */
+
+static bool needs_baseline(const struct mr_budget *b)
+{
+    for (unsigned i = 0; i < b->lines; i++)
+        if (b->line[i].of_baseline)
+            return true;
+    return false;
+}
+
+static void drop_baseline_lines(struct mr_budget *b)
+{
+    unsigned kept = 0;
+    for (unsigned i = 0; i < b->lines; i++)
+        if (!b->line[i].of_baseline)
+            b->line[kept++] = b->line[i];
+    b->lines = kept;
+}
+
+/* The baseline of --history. */
+static int find_last_good(const struct check_options *o, const struct mr_command_ctx *ctx, struct mr_budget *b,
+                          struct mr_error *err)
+{
+    static char path[4300];
+    const struct mr_compare_options how = {.threads = (unsigned)o->threads, .stop = ctx->stop};
+    if (!*o->history)
+        return 0;
+    if (*o->baseline || o->run.n != 1)
+        return mr_error_plain(err, MR_E_USAGE,
+                              *o->baseline ? "--history and --baseline exclude each other"
+                                           : "--history checks one run at a time");
+    int rc = mr_history_last_good(o->history, o->run.item[0], &how, path, sizeof path, err);
+    if (rc < 0)
+        return rc;
+    b->baseline = rc ? path : NULL;
+    if (!rc && needs_baseline(b)) {
+        drop_baseline_lines(b);
+        mr_log(MR_LOG_NOTE, "no earlier run in '%s' has passed: lines with 'baseline' are left out", o->history);
+    } else if (rc) {
+        mr_log(MR_LOG_NOTE, "the last good one is '%s'", path);
+    }
+    return 0;
+}
+
+static int keep_result(const struct check_options *o, const struct mr_check_result *r, struct mr_error *err)
+{
+    char path[4300];
+    if (!*o->history)
+        return 0;
+    FILE *f = mr_fcreate_anew(mr_history_check_file(o->run.item[0], path, sizeof path));
+    if (!f)
+        return mr_error_set(err, -errno, "cannot write '%s'", path);
+    int rc = mr_check_print_json(f, r, err);
+    if (fclose(f) != 0 && !rc)
+        rc = mr_error_set(err, -errno, "cannot write '%s'", path);
+    return rc;
+}
+
 /* ---- the command ---- */
 
 static int read_budget(const struct check_options *o, struct mr_arena *a, struct mr_budget *b, struct mr_error *err)
@@ -189,14 +254,6 @@ static int read_budget(const struct check_options *o, struct mr_arena *a, struct
     if (*o->baseline)
         b->baseline = o->baseline;
     return rc;
-}
-
-static bool needs_baseline(const struct mr_budget *b)
-{
-    for (unsigned i = 0; i < b->lines; i++)
-        if (b->line[i].of_baseline)
-            return true;
-    return false;
 }
 
 static int conclude(const struct mr_check_result *r, struct mr_error *err)
@@ -235,6 +292,7 @@ static int check_run(struct mr_command_ctx *ctx, struct mr_error *err)
         return mr_error_hint(err, "millrace check results/x --budget budget.yaml"), MR_E_USAGE;
     }
     int rc = read_budget(o, ctx->arena, &b, err);
+    rc = rc ? rc : find_last_good(o, ctx, &b, err);
     rc = rc ? rc : gather(o, o->run.item, o->run.n, ctx, &figures, &r.runs, &r.incomplete, &r.untrusted, err);
     if (!rc && b.baseline && needs_baseline(&b)) {
         const char *word = b.baseline;
@@ -251,7 +309,10 @@ static int check_run(struct mr_command_ctx *ctx, struct mr_error *err)
         mr_check_print_github(stdout, &r);
     if (!rc && *o->junit)
         rc = mr_check_write_junit(o->junit, o->run.item[0], &r, err);
-    return rc ? rc : conclude(&r, err);
+    int verdict = rc ? rc : conclude(&r, err);
+    struct mr_error why;
+    rc = rc ? rc : keep_result(o, &r, verdict ? &why : err);
+    return verdict ? verdict : rc;
 }
 
 const struct mr_command mr_cmd_check = {
@@ -267,7 +328,8 @@ const struct mr_command mr_cmd_check = {
         "findings.critical and findings.PF1 count findings; run.KEY is a figure of summary.json.\n\n"
         "Examples:\n"
         "  millrace check results/base --budget budget.yaml --junit check.xml\n"
-        "  millrace check results/base --limit 'stall_pct <= 99' --limit 'wall_s > 0'",
+        "  millrace check results/base --limit 'stall_pct <= 99' --limit 'wall_s > 0'\n"
+        "  millrace check results/base --history results --limit 'wall_s <= baseline * 10'",
     .table = {.section = "check",
               .doc = "Check.",
               .options = check_options,

@@ -26,6 +26,7 @@
     X(watch)                                                                                                           \
     X(recover)                                                                                                         \
     X(report)                                                                                                          \
+    X(ls)                                                                                                              \
     X(try)                                                                                                             \
     X(tune)                                                                                                            \
     X(compare)                                                                                                         \

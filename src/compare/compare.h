@@ -59,7 +59,12 @@ struct mr_compare_work {
 struct mr_compare_run {
     const char *path;
     bool simulated, incomplete, untrusted;
-    const char *why; /* of incomplete or untrusted; may be NULL */
+    const char *why;      /* of incomplete or untrusted; may be NULL */
+    const char *name;     /* workload or program; NULL unknown */
+    uint64_t start_ns;    /* real time; of simulations on their own clock */
+    uint8_t verdict;      /* enum mr_verdict_class */
+    const char *headline; /* the verdict's first line; may be NULL */
+    const char *best;     /* id of the best finding; NULL: there is none */
     struct mr_compare_work work;
     double value[MR_COMPARE_METRIC_COUNT];  /* NAN unknown */
     double cause[MR_STALL_CAUSE_COUNT];     /* shares of the time; NAN unknown */

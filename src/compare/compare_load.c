@@ -86,6 +86,8 @@ static int read_summary(const char *folder, struct mr_arena *a, struct mr_compar
     const json_t *ours = json_object_get(root, "millrace"), *trust = json_object_get(root, "trust");
     r->au_target = number(json_object_get(ours, "au_target"));
     r->untrusted = json_is_false(json_object_get(trust, "trusted"));
+    const char *name = json_string_value(json_object_get(ours, "workload"));
+    r->name = name ? mr_arena_strdup(a, name) : NULL;
     const char *why = json_string_value(json_object_get(ours, "incomplete_reason"));
     const char *doubt = json_string_value(json_array_get(json_object_get(trust, "doubts"), 0));
     why = r->incomplete ? why : doubt;
@@ -255,6 +257,16 @@ static int take_own(const struct mr_trace *t, struct mr_compare_run *r, struct m
     return rc;
 }
 
+static void take_verdict(const struct mr_explanation *x, struct mr_arena *a, struct mr_compare_run *r)
+{
+    const char *name = x->facts.workload ? x->facts.workload : x->facts.program;
+    r->name = name && !r->name ? mr_arena_strdup(a, name) : r->name;
+    r->start_ns = x->start_ns;
+    r->verdict = x->verdict.verdict;
+    r->headline = x->verdict.line[0] ? mr_arena_strdup(a, x->verdict.line[0]) : NULL;
+    r->best = x->findings ? mr_arena_strdup(a, x->finding[0].id) : NULL;
+}
+
 static int take_explanation(const struct mr_trace *t, const struct mr_compare_options *opt, struct mr_arena *a,
                             struct mr_compare_run *r, struct mr_error *err)
 {
@@ -273,6 +285,7 @@ static int take_explanation(const struct mr_trace *t, const struct mr_compare_op
         return rc;
     take_work(x, r);
     take_figures(x, r);
+    take_verdict(x, a, r);
     if (take_steps(x, r) < 0 || mr_compare_keep_spans(x, a, r) < 0)
         rc = mr_error_set(err, -ENOMEM, "cannot hold the steps of '%s'", r->path);
     for (size_t i = 0; i < x->trust.notes && !r->incomplete; i++)

@@ -361,7 +361,7 @@ static int take_chunk(struct mr_watch *w, const struct mr_mrt_view *v, struct mr
     int covers = mr_mrt_aggregates(v, &functions, &s, err);
     bool calls = covers < 0 || !(covers & MR_COVERS_FILES);
     if (!calls)
-        covers = mr_mrt_aggregates(v, &files, &s, err);
+        (void)mr_mrt_aggregates(v, &files, &s, err); /* was whole a moment ago */
     w->first_ns = MR_MIN(w->first_ns ? w->first_ns : UINT64_MAX, v->head.first_ns + (uint64_t)shift);
     w->last_ns = MR_MAX(w->last_ns, v->head.last_ns + (uint64_t)shift);
     w->events += v->head.count;

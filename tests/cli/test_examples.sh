@@ -99,10 +99,11 @@ adapted() { # the line with the test's folders and sizes
         -e 's/--files 10000/--files 20/; s/--samples-per-file 1251/--samples-per-file 16/; s/--size 115KB/--size 8KB/' \
         -e 's/--files 64 --size 4MiB --size-stdev 1MiB/--files 8 --size 40KiB --size-stdev 4KiB/' \
         -e 's/--budget (30|60)s/--budget 3s/; s/--map-by node//' -e "s/mpirun -n [0-9]+/mpirun $mpi_flags -n 2/" \
-        -e 's/(--out|report) results( |$)/\1 results-tour\2/; s/--eval-files 500/--eval-files 5/; s/--files 100 --size 10MB/--files 16 --size 100KB/; s/16x768x1152/16x8x12/; s/:768x1152/:8x12/; s/--labels 1000/--labels 10/' \
+        -e 's#check runs/\$CI_JOB_ID.mrt#check before.mrt#' -e 's/(--out|report) results( |$)/\1 results-tour\2/; s/--eval-files 500/--eval-files 5/; s/--files 100 --size 10MB/--files 16 --size 100KB/; s/16x768x1152/16x8x12/; s/:768x1152/:8x12/; s/--labels 1000/--labels 10/' \
         -e "s/thesis-2 -/$swept -/; s/thesis-2/$large/" -e 's/--strict-trust//; s/(--find-max-accelerators)/\1 --max-ranks 2/; s/ \| man -l -//' <<<"$1"
 }
-mkdir -p tmp scratch lustre/me local/ssd nvme mnt fast
+export CI_JOB_ID=1
+mkdir -p runs tmp scratch lustre/me local/ssd nvme mnt fast
 millrace -q cache fill "$dir/nvme/cache" "$data/img" --capacity 100MiB >/dev/null
 millrace -q trace -o scratch/trace/t.mrt -- python train.py >/dev/null 2>&1 ||
     { mkdir -p scratch/trace && millrace -q trace -o scratch/trace/t.mrt -- python train.py >/dev/null; }
@@ -131,6 +132,7 @@ while read -r line; do
     *' check '*:6) # a set this small is measured in memory, on a machine with other work: no verdict, but all was compared
         ! grep -q 'cannot be trusted' err || rc=0
         ;;
+    *' --history runs '*:3) rc=0 ;; # the limits of a CI job, on a set this small
     *--max-accelerators*:3) ;; # no number of ranks reaches the AU here
     esac
     [ "$rc" = 0 ] || { head -c 2000 out err; fail "example '$line' (as '$cmd'): exit $rc"; }
