@@ -5,7 +5,9 @@
  *   chrome      Chrome JSON: times in microseconds from the start of the trace, with three decimals
  *   pfw         DFTracer's classic layout, gzip: microseconds of the UNIX epoch
  *   csv         one line per event
- *   timelogger  one line per span that the program named: node, epoch, start, end, duration, pid, thread, name */
+ *   timelogger  one line per span that the program named: node, epoch, start, end, duration, pid, thread, name
+ *
+ * TensorBoard's event files come from an explanation: export_tensorboard.h. */
 #ifndef MR_REPORT_EXPORT_H
 #define MR_REPORT_EXPORT_H
 
