@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # ls: runs and traces of a folder with verdicts, what cannot be read, a change of level named at its run, the page; check --history against
 # the last run that passed, which a worse one does not replace.
+# test-label: timing
 set -eu
 . "$(dirname "$0")/expect.sh"
 cat >w.yaml <<'Y'
