@@ -81,17 +81,23 @@ int mr_checkpoint_reading_add(struct mr_checkpoint_reading *r, const char *dir, 
                               struct mr_error *err)
 {
     const char *kept = mr_arena_strdup(&r->names, dir);
+    size_t first = r->list.n;
     int rc = mr_checkpoint_list_append(&r->list, more, err);
     bool ok = kept;
-    for (size_t i = r->list.n - (rc ? 0 : more->n); i < r->list.n && ok; i++) {
+    for (size_t i = first; i < r->list.n && ok; i++) {
         const struct mr_checkpoint_entry *e = &r->list.items[i];
         uint64_t each = e->chunk_bytes == MR_STATE_CHUNK ? MR_STATE_CHUNK : e->bytes, at = 0;
+        struct mr_object *o = NULL;
+        if (each < e->bytes) /* C6: it is as long as the list says, before there are units for that */
+            rc = mr_checkpoint_open_entry(r->at, dir, e, false, &o, err);
+        mr_object_close(o, NULL);
+        if (rc)
+            break;
         do {
             struct mr_checkpoint_unit *u = MR_VEC_ADD(&r->unit);
             ok = u != NULL;
             if (ok)
-                *u =
-                    (struct mr_checkpoint_unit){.file = i, .at = at, .bytes = MR_MIN(each, e->bytes - at), .dir = kept};
+                *u = (struct mr_checkpoint_unit){i, at, MR_MIN(each, e->bytes - at), kept, 0};
             at += each;
         } while (ok && at < e->bytes);
     }

@@ -9,6 +9,8 @@
 #include "base/common.h"
 #include "unit/checkpoint_test.h"
 
+#include <sys/resource.h>
+
 static struct mr_checkpointer *open_with(struct mr_checkpoint_params p)
 {
     struct mr_checkpointer *c;
@@ -313,6 +315,23 @@ static void checkpoint_hostile_list_is_refused(void **state)
 }
 
 /* Figures of the list that no file contradicts: the rank that reads a file, whether it was synced, which save it was. */
+static void checkpoint_claimed_length_costs_no_memory(void **state)
+{
+    (void)state;
+    struct mr_checkpointer *c = open_with((struct mr_checkpoint_params){0});
+    struct rusage before, after;
+    char list[512];
+    save(c, 1, small, 2);
+    ct_path(list, sizeof list, 1, "checkpoint.json");
+    ct_write_text(list, HEAD "{\"name\":\"model.bin\",\"bytes\":140737488355328,\"xxh3\":\"" H
+                             "\",\"rank\":0,\"chunk_bytes\":8388608}]}");
+    getrusage(RUSAGE_SELF, &before);
+    expect_corrupt(c, "the checkpoint's list says 140737488355328");
+    getrusage(RUSAGE_SELF, &after);
+    assert_in_range(after.ru_maxrss - before.ru_maxrss, 0, 100 << 10); /* KiB */
+    mr_checkpointer_close(c);
+}
+
 static void checkpoint_changed_list_is_found(void **state)
 {
     (void)state;
@@ -441,6 +460,7 @@ int main(void)
         T(checkpoint_none_is_incomplete_with_the_reason),
         T(checkpoint_every_flipped_byte_and_length_is_found),
         T(checkpoint_hostile_list_is_refused),
+        T(checkpoint_claimed_length_costs_no_memory),
         T(checkpoint_changed_list_is_found),
         T(checkpoint_bad_calls_are_refused_and_remove_nothing),
         T(checkpoint_stops_when_asked_and_leaves_nothing),
