@@ -22,6 +22,7 @@ static const struct mr_checkpoint_engine_ops *engines[3 + REGISTERED_MAX + 1] = 
     &mr_checkpoint_async_engine,
     &mr_checkpoint_null_engine,
 };
+static size_t registered = 3;
 
 const struct mr_checkpoint_engine_ops *const *mr_checkpoint_engine_registry(void)
 {
@@ -54,9 +55,6 @@ static const char *missing_op(const struct mr_checkpoint_engine_ops *o)
 
 int mr_checkpoint_engine_register(const struct mr_checkpoint_engine_ops *ops, struct mr_error *err)
 {
-    size_t n = 0;
-    while (engines[n])
-        n++;
     if (ops->abi != MR_CHECKPOINT_ENGINE_ABI || ops->size != sizeof(*ops))
         return mr_error_plain(err, MR_E_UNSUPPORTED,
                               "a checkpoint engine of abi %u with %u bytes of operations; this program has abi %u with "
@@ -69,10 +67,10 @@ int mr_checkpoint_engine_register(const struct mr_checkpoint_engine_ops *ops, st
     const char *missing = missing_op(ops);
     if (missing)
         return mr_error_plain(err, MR_E_USAGE, "checkpoint engine '%s' lacks the operation '%s'", ops->name, missing);
-    if (n + 1 >= MR_ARRAY_LEN(engines))
+    if (registered + 1 >= MR_ARRAY_LEN(engines))
         return mr_error_plain(err, MR_E_LIMIT, "cannot add checkpoint engine '%s': %d are registered", ops->name,
                               REGISTERED_MAX);
-    engines[n] = ops;
+    engines[registered++] = ops;
     return 0;
 }
 
