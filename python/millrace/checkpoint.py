@@ -43,7 +43,8 @@ __all__ = ["Saver", "latest", "load", "save", "wait"]
 
 
 def latest(folder: "str | os.PathLike[str]") -> int | None:
-    """The step of the newest complete checkpoint, None if there is none."""
+    """The step of the newest complete checkpoint, None if there is none. An OSError where that cannot be
+    seen: a wrong key, a server that is away."""
     try:
         return _core.nearest(os.fspath(folder), [], None, 0, 1, 0)[0]
     except FileNotFoundError:
