@@ -63,6 +63,7 @@ struct mr_sample_info {
     int64_t label;       /* or MR_LABEL_NONE */
     uint64_t
         file_bytes; /* jpeg, png: the size that shape was asked for, to which the encoding is padded; 0: as it comes */
+    const char *suffix; /* what a file with these bytes would be called, e.g. "jpg"; NULL: not known */
 };
 
 struct mr_extent {

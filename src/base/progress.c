@@ -233,7 +233,8 @@ void mr_progress_stop(struct mr_progress *p)
         pthread_cond_signal(&p->wake);
         pthread_mutex_unlock(&p->lock);
         pthread_join(p->thread, NULL);
-        draw_final(p);
+        if (atomic_load(&p->units) || !p->opt.only_work)
+            draw_final(p);
     }
     pthread_cond_destroy(&p->wake);
     pthread_mutex_destroy(&p->lock);

@@ -5,6 +5,7 @@
 #define MR_BASE_PROGRESS_H
 
 #include <millrace/error.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -17,6 +18,7 @@ struct mr_progress_options {
     uint64_t total_bytes; /* 0 = unknown */
     FILE *stream;         /* stderr, or NULL for silence */
     int force_tty;        /* -1 detect, 0 no, 1 yes (tests) */
+    bool only_work;       /* no final line where nothing was done */
 };
 
 int mr_progress_start(const struct mr_progress_options *opt, struct mr_progress **out, struct mr_error *err);

@@ -17,7 +17,7 @@
 #include <string.h>
 
 struct pack_options {
-    const char *source, *folder, *format, *from, *sample;
+    const char *source, *folder, *format, *from, *sample, *fields;
     int64_t samples_per_file, threads;
     bool gzip, no_verify, json;
 };
@@ -32,6 +32,8 @@ static const struct mr_option rows[] = {
     ROW("to", format, STRING, "tar", .doc = "Format of the new files.", .example = "parquet"),
     ROW("from", from, STRING, "",
         .doc = "Format of the source's files, where it is scanned; by default by their names.", .example = "raw"),
+    ROW("fields", fields, STRING, "", .doc = "Keep these fields only: names joined by commas, the label's among them.",
+        .example = "data,labels"),
     ROW("samples_per_file", samples_per_file, INT, "0", .min = 0, .max = 1e12,
         .doc = "0: as many as make files of about 256 MiB."),
     ROW("sample", sample, STRING, "100%",
@@ -100,22 +102,54 @@ static int report(const struct pack_options *o, const struct mr_pack_result *r, 
     return 0;
 }
 
+/* "a,b" as a list. */
+static int split_fields(struct mr_arena *a, const char *text, const char *const **out, unsigned *n,
+                        struct mr_error *err)
+{
+    size_t most = 1;
+    for (const char *p = text; *p; p++)
+        most += *p == ',';
+    char *rest = mr_arena_strdup(a, text);
+    const char **list = mr_arena_alloc(a, most * sizeof(*list));
+    if (!rest || !list)
+        return mr_error_set(err, -ENOMEM, "cannot keep %zu fields", most);
+    for (*n = 0; *text && rest;) {
+        const char *name = strsep(&rest, ",");
+        if (!*name)
+            return mr_error_plain(err, MR_E_USAGE, "--fields '%s' has an empty name", text);
+        list[(*n)++] = name;
+    }
+    *out = list;
+    return 0;
+}
+
 static int run_pack(struct mr_command_ctx *ctx, struct mr_error *err)
 {
     const struct pack_options *o = ctx->options;
-    struct mr_store *store;
+    struct mr_store *store = NULL, *source = NULL;
     struct mr_progress *progress = NULL;
     struct mr_pack_result result = {0};
-    struct mr_progress_options po = {
-        .verb = "packing", .unit = "samples", .stream = mr_log_shows(MR_LOG_NOTE) ? stderr : NULL, .force_tty = -1};
+    struct mr_progress_options po = {.verb = "packing",
+                                     .unit = "samples",
+                                     .stream = mr_log_shows(MR_LOG_NOTE) ? stderr : NULL,
+                                     .force_tty = -1,
+                                     .only_work = true};
     double share = 1;
+    const char *const *fields = NULL;
+    unsigned n_fields = 0;
     int rc = take_share(o->sample, &share, err);
     if (rc == 0)
-        rc = mr_store_open("posix", &store, err);
-    if (rc < 0)
-        return rc;
-    rc = mr_progress_start(&po, &progress, err);
+        rc = split_fields(ctx->arena, o->fields, &fields, &n_fields, err);
+    if (rc == 0)
+        rc = mr_store_open_at("posix", o->folder, &store, err);
+    if (rc == 0)
+        rc = mr_store_open_at("posix", o->source, &source, err);
+    if (rc == 0)
+        rc = mr_progress_start(&po, &progress, err);
     const struct mr_pack_options p = {.store = store,
+                                      .source_store = source,
+                                      .fields = fields,
+                                      .n_fields = n_fields,
                                       .source = o->source,
                                       .source_format = *o->from ? o->from : NULL,
                                       .folder = o->folder,
@@ -131,6 +165,7 @@ static int run_pack(struct mr_command_ctx *ctx, struct mr_error *err)
         rc = mr_pack(&p, &result, err);
     mr_progress_stop(progress);
     mr_store_close(store);
+    mr_store_close(source);
     return rc < 0 ? rc : report(o, &result, err);
 }
 

@@ -107,7 +107,7 @@ static int tar_sample_begin(struct mr_writer *base, const struct mr_sample_info 
 {
     struct tar_writer *w = (struct tar_writer *)base;
     char name[MR_TAR_NAME_LEN];
-    snprintf(name, sizeof name, "%09llu.bin", (ull)info->id);
+    snprintf(name, sizeof name, "%09llu.%.16s", (ull)info->id, info->suffix ? info->suffix : "bin");
     int rc = mr_tar_put_member(w->out, name, info->bytes, err);
     w->info = *info;
     w->start = mr_stream_out_position(w->out);

@@ -45,13 +45,17 @@ static int find_source(struct pack *p, char path[2 * MR_NAME_MAX], struct mr_err
 {
     struct mr_store_stat st;
     struct mr_scan_result found;
-    int rc = mr_dataset_find_manifest(p->o->store, p->o->source, path, err);
+    int rc = mr_dataset_find_manifest(p->o->source_store, p->o->source, path, err);
     if (rc != MR_E_FORMAT && rc != -ENOENT) /* there is one, or that cannot be seen */
         return rc;
     snprintf(path, 2 * MR_NAME_MAX, "%.4000s/" SOURCE_MANIFEST, p->o->folder);
     if (mr_store_stat(p->o->store, path, &st, NULL) == 0)
         return 0;
-    const struct mr_scan_options so = {.store = p->o->store,
+    if (mr_store_is_url(p->o->folder) || mr_store_is_url(p->o->source)) { /* they lie in different stores */
+        mr_error_plain(err, MR_E_USAGE, "'%s' has no manifest", p->o->source);
+        return mr_error_hint(err, "make one with 'millrace scan %s'", p->o->source), MR_E_USAGE;
+    }
+    const struct mr_scan_options so = {.store = p->o->source_store,
                                        .path = p->o->source,
                                        .format = p->o->source_format,
                                        .out = path,
@@ -73,12 +77,40 @@ static void choose_files(struct pack *p)
     p->files = (p->samples + p->per_file - 1) / p->per_file;
 }
 
-/* A set is labelled if its first sample is. */
+/* A set is labelled if its first sample is, and if the label is among the fields that were named. */
 static void find_labels(struct pack *p)
 {
     struct mr_manifest_pos pos;
     const struct mr_manifest *m = mr_dataset_manifest(p->source.ds[0]);
-    p->labelled = mr_manifest_locate(m, 0, &pos, NULL) == 0 && pos.ref.label != MR_LABEL_NONE;
+    p->labelled = p->source.with_label && mr_manifest_locate(m, 0, &pos, NULL) == 0 && pos.ref.label != MR_LABEL_NONE;
+}
+
+/* Files of one sample each are what packing is against. */
+static int find_format(struct pack *p, struct mr_error *err)
+{
+    const struct mr_format_ops *f = mr_format_find(p->o->format, NULL);
+    struct mr_strbuf names = {0};
+    if (f && f->caps & MR_FMT_MULTI) {
+        p->format = f;
+        return 0;
+    }
+    for (const struct mr_format_ops *const *x = mr_format_registry(); *x; x++)
+        if ((*x)->caps & MR_FMT_MULTI)
+            mr_strbuf_printf(&names, "%s%s", names.len ? ", " : "", (*x)->name);
+    mr_error_plain(err, MR_E_USAGE,
+                   f ? "files of format '%s' hold one sample each: --to must be one of %s"
+                     : "unknown format '%s': --to must be one of %s",
+                   p->o->format, names.text ? names.text : "(none)");
+    mr_strbuf_done(&names);
+    return MR_E_USAGE;
+}
+
+static json_t *field_names(const struct pack *p)
+{
+    json_t *list = json_array();
+    for (unsigned i = 0; i < p->o->n_fields; i++)
+        json_array_append_new(list, json_string(p->o->fields[i]));
+    return list;
 }
 
 static int choose_names(struct pack *p, struct mr_error *err)
@@ -92,6 +124,8 @@ static int choose_names(struct pack *p, struct mr_error *err)
     json_t *j = json_pack("{s:s, s:s, s:s, s:I, s:I, s:b}", "producer", "pack", "format", p->format->name, "source",
                           p->o->source, "samples", (json_int_t)p->samples, "samples_per_file", (json_int_t)p->per_file,
                           "compressed", p->o->compress);
+    if (j && p->o->n_fields)
+        json_object_set_new(j, "fields", field_names(p));
     p->spec = j ? json_dumps(j, JSON_COMPACT) : NULL;
     json_decref(j);
     return p->spec ? 0 : mr_error_plain(err, MR_E_USAGE, "the source's name is not UTF-8");
@@ -99,9 +133,6 @@ static int choose_names(struct pack *p, struct mr_error *err)
 
 static int choose(struct pack *p, struct mr_error *err)
 {
-    p->format = mr_format_find(p->o->format, err);
-    if (!p->format)
-        return MR_E_USAGE;
     if (p->source.n > 1) {
         p->fields = mr_format_fields(p->format);
         if (!p->fields || !p->fields->writer_open)
@@ -123,10 +154,26 @@ struct file_job {
     struct mr_writer *w;
 };
 
-static void info_of(const struct mr_sample *s, uint64_t id, struct mr_sample_info *out)
+/* What files with these first bytes are called; others find pictures in tar shards by that. */
+static const char *suffix_of(const struct mr_sample *s)
+{
+    static const struct {
+        const char *suffix, *first;
+        size_t n;
+    } kinds[] = {
+        {"jpg", "\xff\xd8\xff", 3}, {"png", "\x89PNG\r\n\x1a\n", 8}, {"npy", "\x93NUMPY", 6}, {"gif", "GIF8", 4}};
+    for (size_t i = 0; i < MR_ARRAY_LEN(kinds); i++)
+        if (s->bytes >= kinds[i].n && memcmp(s->data, kinds[i].first, kinds[i].n) == 0)
+            return kinds[i].suffix;
+    const char *riff = s->data;
+    return s->bytes >= 12 && !memcmp(riff, "RIFF", 4) && !memcmp(riff + 8, "WEBP", 4) ? "webp" : NULL;
+}
+
+static void info_of(const struct mr_sample *s, uint64_t id, bool raw, struct mr_sample_info *out)
 {
     bool swap;
-    *out = (struct mr_sample_info){.id = id, .bytes = s->bytes, .label = s->label, .dims.n = s->n_dims};
+    *out = (struct mr_sample_info){
+        .id = id, .bytes = s->bytes, .label = s->label, .dims.n = s->n_dims, .suffix = raw ? suffix_of(s) : NULL};
     (void)mr_dtype_parse(s->dtype, &out->dtype, &swap, NULL); /* our own name of it */
     for (unsigned d = 0; d < s->n_dims; d++)
         out->dims.dim[d] = s->dims[d];
@@ -142,7 +189,9 @@ static int copy_value(struct file_job *j, unsigned k, uint64_t id, struct mr_err
     int rc = mr_dataset_read(j->reader[k], id, j->p->source.flags, NULL, 0, &s, err);
     if (rc < 0)
         return rc;
-    info_of(&s, id, &info);
+    info_of(&s, id, (j->p->source.flags & MR_DATASET_RAW) != 0, &info);
+    if (!j->p->labelled)
+        info.label = MR_LABEL_NONE;
     rc = ops ? ops->begin(j->w, k, &info, err) : f->sample_begin(j->w, &info, err);
     if (rc == 0)
         rc = ops ? ops->data(j->w, s.data, s.bytes, err) : f->sample_data(j->w, s.data, s.bytes, err);
@@ -287,13 +336,17 @@ static int pack_file(struct mr_worker_ctx *ctx, uint64_t file, struct mr_error *
         atomic_fetch_add(&p->kept, 1);
         return 0;
     }
-    mr_gen_temporary_path(p->o->folder, name, temporary);
+    bool at_once = mr_store_puts_whole(p->o->store); /* invariant 1 is the store's */
+    if (at_once)
+        memcpy(temporary, path, sizeof temporary);
+    else
+        mr_gen_temporary_path(p->o->folder, name, temporary);
     struct file_job *j = calloc(1, sizeof(*j));
     if (!j)
         return mr_error_set(err, -ENOMEM, "cannot write '%s'", path);
     *j = (struct file_job){.p = p, .first = first, .n = MR_MIN(p->per_file, p->samples - first)};
     int rc = write_file(j, file, temporary, err);
-    if (rc == 0)
+    if (rc == 0 && !at_once)
         rc = each_rename(p, temporary, path, err);
     if (p->o->progress)
         mr_progress_add(p->o->progress, j->n, 0);
@@ -377,11 +430,12 @@ static int check(struct pack *p, struct mr_pack_result *out, struct mr_error *er
 {
     struct mr_pack_set packed;
     uint64_t begin = mr_now_ns();
-    int rc = mr_pack_set_open(&packed, p->o->store, p->manifest, err);
+    int rc = mr_pack_set_open(&packed, p->o->store, p->manifest, NULL, 0, err);
     if (rc < 0)
         return rc;
     if (p->source.flags & MR_DATASET_RAW && packed.n == 1)
         packed.flags = 0;
+    p->source.with_label = p->labelled;
     if (p->o->verify)
         rc = mr_pack_compare(&p->source, &packed, p->samples, p->o->threads, p->o->stop, err);
     out->verify_s = 1e-9 * (double)(mr_now_ns() - begin);
@@ -400,7 +454,11 @@ static int run(struct pack *p, struct mr_pack_result *out, struct mr_error *err)
     struct mr_gen_lock *lock = NULL;
     uint64_t begin = mr_now_ns();
     struct mr_store_stat st;
-    int rc = mr_store_mkdirs(p->o->store, p->o->folder, err);
+    int rc = find_format(p, err);
+    if (rc == 0 && !mr_store_is_url(p->o->source))
+        rc = mr_store_stat(p->o->source_store, p->o->source, &st, err);
+    if (rc == 0)
+        rc = mr_store_mkdirs(p->o->store, p->o->folder, err);
     if (rc == 0 && (rc = mr_gen_lock_take(p->o->store, p->o->folder, &lock, err)) > 0)
         rc = 0;
     snprintf(p->manifest, sizeof p->manifest, "%.4000s/" MR_MANIFEST_NAME, p->o->folder);
@@ -409,7 +467,7 @@ static int run(struct pack *p, struct mr_pack_result *out, struct mr_error *err)
     if (rc == 0)
         rc = find_source(p, source, err);
     if (rc == 0)
-        rc = mr_pack_set_open(&p->source, p->o->store, source, err);
+        rc = mr_pack_set_open(&p->source, p->o->source_store, source, p->o->fields, p->o->n_fields, err);
     if (rc == 0) {
         rc = choose(p, err);
         const struct mr_manifest_info *i = mr_manifest_get_info(mr_dataset_manifest(p->source.ds[0]));

@@ -11,8 +11,10 @@
 #include <stdatomic.h>
 
 struct mr_pack_options {
-    struct mr_store *store;
+    struct mr_store *store, *source_store;
     const char *source;        /* a data set, or a folder or file that is scanned first */
+    const char *const *fields; /* of its samples, by name; n_fields 0: all */
+    unsigned n_fields;
     const char *source_format; /* of the scan; NULL: by the names */
     const char *folder;        /* the result */
     const char *format;

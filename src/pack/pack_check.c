@@ -22,32 +22,59 @@ static bool is_stored_as_it_is(const struct mr_format_ops *f)
     return strcmp(f->name, "jpeg") == 0 || strcmp(f->name, "png") == 0 || !(f->caps & MR_FMT_DTYPE);
 }
 
-int mr_pack_set_open(struct mr_pack_set *set, struct mr_store *store, const char *path, struct mr_error *err)
+static bool is_named(const char *name, const char *const *names, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return n == 0;
+}
+
+/* Which of the schema's fields are values that are packed. */
+static int choose_values(const struct mr_schema *s, const char *const *names, unsigned n_names,
+                         unsigned value[MR_PACK_FIELDS_MAX], unsigned *n, bool *with_label, struct mr_error *err)
+{
+    *n = 0;
+    *with_label = n_names == 0;
+    for (unsigned i = 0; i < n_names; i++)
+        if (mr_schema_find(s, names[i]) < 0)
+            return mr_error_plain(err, MR_E_USAGE, "samples have no field '%s'", names[i]);
+    for (unsigned i = 0; i < s->n; i++) {
+        const struct mr_field *f = &s->field[i].field;
+        bool named = is_named(f->name, names, n_names);
+        *with_label = *with_label || (named && f->storage == MR_FIELD_LABEL);
+        if (!named || f->storage == MR_FIELD_LABEL)
+            continue;
+        if (*n == MR_PACK_FIELDS_MAX)
+            return mr_error_plain(err, MR_E_UNSUPPORTED, "samples have %u fields, at most %u can be packed", s->n,
+                                  MR_PACK_FIELDS_MAX);
+        value[(*n)++] = i;
+    }
+    return *n ? 0 : mr_error_plain(err, MR_E_USAGE, "no field but a label is named: there is nothing to pack");
+}
+
+int mr_pack_set_open(struct mr_pack_set *set, struct mr_store *store, const char *path, const char *const *names,
+                     unsigned n_names, struct mr_error *err)
 {
     struct mr_dataset *first;
+    unsigned value[MR_PACK_FIELDS_MAX], n;
     int rc = mr_dataset_open_in(path, store, &first, err);
     if (rc < 0)
         return rc;
     const struct mr_schema *s = mr_manifest_schema(mr_dataset_manifest(first));
-    unsigned values = 0;
-    for (unsigned i = 0; i < s->n; i++)
-        values += s->field[i].field.storage != MR_FIELD_LABEL;
     *set = (struct mr_pack_set){.n = 1, .ds = {first}, .field = {s->field[0].field}};
-    if (values > MR_PACK_FIELDS_MAX)
-        rc = mr_error_plain(err, MR_E_UNSUPPORTED, "samples have %u fields, at most %u can be packed", values,
-                            MR_PACK_FIELDS_MAX);
-    if (values == 1)
+    rc = choose_values(s, names, n_names, value, &n, &set->with_label, err);
+    bool one_payload = rc == 0 && n == 1 && value[0] == 0;
+    if (one_payload)
         set->flags = is_stored_as_it_is(mr_dataset_format(first)) ? MR_DATASET_RAW : 0;
-    for (unsigned i = 0, k = 0; values > 1 && i < s->n && rc == 0; i++) {
-        const char *name = s->field[i].field.name;
-        if (s->field[i].field.storage == MR_FIELD_LABEL)
-            continue;
+    for (unsigned k = 0; !one_payload && rc == 0 && k < n; k++) {
+        const char *name = s->field[value[k]].field.name;
         if (k)
             rc = mr_dataset_open_in(path, store, &set->ds[k], err);
         if (rc == 0) {
             set->n = k + 1;
-            set->field[k] = s->field[i].field;
-            rc = mr_dataset_select(set->ds[k++], &name, 1, err);
+            set->field[k] = s->field[value[k]].field;
+            rc = mr_dataset_select(set->ds[k], &name, 1, err);
         }
     }
     if (rc < 0)
@@ -78,7 +105,7 @@ static int compare_one(struct mr_dataset_reader *a, struct mr_dataset_reader *b,
     if (rc < 0)
         return rc;
     const struct mr_field *f = &c->a->field[k];
-    if (k == 0 && x.label != y.label)
+    if (k == 0 && c->a->with_label && x.label != y.label)
         return differs(id, "label", f, err);
     if (x.bytes != y.bytes || (x.bytes && memcmp(x.data, y.data, x.bytes) != 0))
         return differs(id, "content", f, err);

@@ -26,6 +26,11 @@ for to in tar indexed_binary tfrecord parquet; do
     cmp -s sample "$(find small -type f | LC_ALL=C sort | sed -n 4p)" || fail "sample 3 of $to is another"
     [ "$(find "to_$to" -name '.*' -type f | wc -l)" = 0 ] || fail "$to left files behind"
 done
+# Members are called what they are: others, and a scan without the manifest, find pictures and classes.
+tar tf to_tar/part_1_of_5.tar | sort >members
+[ "$(grep -c '\.jpg$' members)" = 7 ] && [ "$(grep -c '\.cls$' members)" = 7 ] || fail "members: $(head -3 members)"
+"$m" -q scan to_tar --out again.mrm >out 2>err || fail "scan of packed tars: $(cat err)"
+"$m" show again.mrm | grep -q 'jpg .*jpeg' || fail "pictures in packed tars: $("$m" show again.mrm)"
 "$m" -q pack small to_tar --to tar >out 2>err && fail "a complete set was overwritten"
 grep -q "holds a complete data set already" err || fail "the complete set: $(cat err)"
 
@@ -39,6 +44,23 @@ done
 "$m" -q pack c/train binary --to indexed_binary >out 2>err || fail "csv: $(cat err)"
 "$m" -q pack f/train nothing --to indexed_binary >out 2>err && fail "fields in a format without"
 grep -q "cannot hold samples of 3 fields" err || fail "fields in a format without: $(cat err)"
+
+# Some of the fields, the label among them or not; one alone is a payload.
+"$m" -q pack f/train two --to parquet --fields w,x >out 2>err || fail "two fields: $(cat err)"
+"$m" show two | grep -q '^fields     2' || fail "two fields: $("$m" show two)"
+"$m" -q pack f/train one --to indexed_binary --fields y,labels >out 2>err || fail "a field: $(cat err)"
+grep -q 'every sample and label equals' out || fail "a field and its label: $(cat out)"
+"$m" -q pack f/train bad --to tar --fields y,z >out 2>err && fail "a field that is not there"
+grep -q "samples have no field 'z'" err || fail "a field that is not there: $(cat err)"
+
+# Refused before anything is written or said to be done; formats that can be chosen are named.
+for words in "f/train no --to jpeg" "f/train no --to nonsense" "nowhere no --to tar"; do
+    # shellcheck disable=SC2086
+    "$m" pack $words >out 2>err && fail "packed: $words"
+    grep -q '0 samples' err && fail "something was done, it says: $(cat err)"
+    [ ! -e no ] || fail "$words made a folder"
+done
+"$m" pack f/train no --to nonsense 2>err; grep -q "must be one of" err && ! grep -q jpeg err || fail "formats: $(cat err)"
 
 # A share, with what all would gain.
 "$m" -q pack small share --to tar --sample 10% >out || fail "share"
