@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# MPI-IO under every MPI that is installed (Open MPI, MPICH): each call of each rank with its file, offset and bytes, and the ranks.
+# MPI-IO under every MPI that is installed (Open MPI, MPICH): each call of each rank with its file, offset and bytes, and the ranks; how long ranks
+# wait for each other in collective calls.
 # test-label: once (the tracer is built without sanitizers: there only in make test-full)
 set -eu
 dir=$(mktemp -d)
@@ -10,6 +11,7 @@ cat >"$dir/m.c" <<'S'
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 int main(int argc, char **argv)
 {
     int rank, size;
@@ -26,6 +28,8 @@ int main(int argc, char **argv)
     for (int i = 0; i < 10; i++)
         MPI_File_write_at(f, (MPI_Offset)(i * size + rank) * 4096, b, 4096, MPI_BYTE, &s);
     MPI_File_sync(f);
+    if (rank == 0)
+        usleep(100000); /* the others wait for it */
     MPI_Barrier(MPI_COMM_WORLD);
     for (int i = 0; i < 10; i++)
         MPI_File_read_at_all(f, (MPI_Offset)(i * size + rank) * 4096, b, 4096, MPI_BYTE, &s);
@@ -58,8 +62,10 @@ for kind in openmpi mpich; do
     "$MILLRACE" export -f csv -o "$dir/t.csv" "$dir/t.mrt"
     python3 - "$dir/t.csv" "$dir/f" <<'P' || { echo "FAIL $kind"; exit 1; }
 import collections, csv, sys
-count, offsets = collections.Counter(), collections.defaultdict(list)
+count, offsets, met = collections.Counter(), collections.defaultdict(list), collections.Counter()
 for row in csv.DictReader(open(sys.argv[1], newline="", errors="surrogateescape")):
+    if row["category"] == "barrier" and row["name"] == "MPI_Barrier":
+        met[row["rank"]] += int(row["dur_ns"])
     if row["category"] == "MPIIO":
         assert row["file"] == sys.argv[2], row
         count[row["name"], row["rank"]] += 1
@@ -70,6 +76,7 @@ want = dict(open=1, write_at=10, sync=1, read_at_all=10, iread_at=5, set_view=1,
 for name, n in want.items():
     for rank in "0123":
         assert count["MPI_File_" + name, rank] == n, (name, rank, count)
+assert all(met[rank] > 5e7 for rank in "123"), met
 for rank in range(4):
     assert sorted(offsets["MPI_File_write_at", str(rank)]) == [(i * 4 + rank) * 4096 for i in range(10)]
 P

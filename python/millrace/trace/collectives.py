@@ -1,8 +1,9 @@
 """What a rank of a PyTorch program waits for in other ranks.
 
-`barrier` spans on the thread that trains: every wait for a collective call that Python sees (Work.wait: all_reduce,
-broadcast, all_gather ..., the calls that FSDP makes), barriers, the broadcast of buffers before
-DistributedDataParallel's forward pass, and the end of its backward pass. That end is where its gradients meet those of
+`barrier` spans on the thread that trains: collective calls by their names (all_reduce, broadcast, all_gather ...), and,
+of calls that return at once, the wait for them (Work.wait, also that of the calls that FSDP makes), barriers, the
+broadcast of buffers before DistributedDataParallel's forward pass, and the end of its backward pass. That end is where
+its gradients meet those of
 the other ranks, deep inside C++; but the autograd engine runs callbacks in the order in which they were queued once
 all gradients are there, and the one that waits for the other ranks is queued with the last gradient. So one that is
 queued with the first takes the time just before:
@@ -10,9 +11,9 @@ queued with the first takes the time just before:
     backward()  |-- gradients, all_reduce of full buckets meanwhile --|- ours -|- waits for all_reduce -|  returns
                                                                                 `barrier` `backward`
 
-With NCCL the host does not wait there: its stream does. Two CUDA events at the same places tell how long, asked for
-later like those of waits for data
-(accelerator.py): `accelerator` `collective`.
+With NCCL the host does not wait there: its stream does. Two CUDA events at the same places, also around collective
+calls and waits for them, tell how long, asked for later like those of waits for data (accelerator.py): `accelerator`
+`collective`.
 
 Nothing is computed differently: the hook returns nothing, callbacks change nothing, and where a name is missing the
 program runs as it is.
@@ -20,9 +21,29 @@ program runs as it is.
 
 import functools
 import sys
+import threading
 
 from . import accelerator, now, span
 
+CALLS = (
+    "all_reduce",
+    "all_gather",
+    "all_gather_into_tensor",
+    "all_gather_object",
+    "all_to_all",
+    "all_to_all_single",
+    "broadcast",
+    "broadcast_object_list",
+    "gather",
+    "gather_object",
+    "recv",
+    "reduce",
+    "reduce_scatter",
+    "reduce_scatter_tensor",
+    "scatter",
+    "scatter_object_list",
+)
+_here = threading.local()  # inside: a collective call waits
 _reduces = False  # a DistributedDataParallel has been made in this process
 
 
@@ -33,15 +54,38 @@ def _span_of(original, label):
     return instrument._plain(original, "barrier", label)
 
 
+def _meeting(original, label):
+    """A call in which the host, or the device's stream, waits for other ranks; one inside another is that one's."""
+    from . import instrument
+
+    def traced(*args, **kwargs):
+        begin = 0 if instrument._compiling() or getattr(_here, "inside", False) else now()
+        if not begin:
+            return original(*args, **kwargs)
+        _here.inside, event = True, accelerator.begin()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            _here.inside = False
+            if not kwargs.get("async_op"):
+                accelerator.collective_ends(event)
+                span("barrier", label, begin, None)
+
+    return functools.update_wrapper(traced, original)
+
+
 def work(module, put):
     """torch.distributed.distributed_c10d: barriers, and the object that every collective call gives; and who this
     process is."""
     for name in ("barrier", "monitored_barrier"):
         if callable(getattr(module, name, None)):
             put(module, name, _span_of(getattr(module, name), name))
+    for name in CALLS:
+        if callable(getattr(module, name, None)):
+            put(module, name, _meeting(getattr(module, name), name))
     owner = getattr(module, "Work", None)
     if owner is not None and "wait" in owner.__dict__:
-        put(owner, "wait", _span_of(owner.__dict__["wait"], "collective"))
+        put(owner, "wait", _meeting(owner.__dict__["wait"], "collective"))
     original = getattr(module, "init_process_group", None)
     if callable(original):
         put(module, "init_process_group", _of_init(module, original))

@@ -171,18 +171,20 @@ def _of_base_init(original):
 
 
 def _of_shutdown(original):
-    """Workers are ended: at the end of an epoch inside its last call, else where the iterator is thrown away."""
+    """Workers are ended: at the end of an epoch inside its last call, else where the iterator is thrown away: maybe
+    when the interpreter ends, and this module has no names any more."""
+    clock, tell, here = now, span, _here
 
     @functools.wraps(original)
     def _shutdown_workers(self):
-        begin = 0 if getattr(_here, "inside", False) or getattr(self, "_shutdown", True) else now()
+        begin = 0 if getattr(here, "inside", False) or getattr(self, "_shutdown", True) else clock()
         if not begin:
             return original(self)
         try:
             return original(self)
         finally:
             said = getattr(self, "_millrace", None) or {}
-            span("data_loader", "DataLoader.shutdown", begin, {k: said[k] for k in ("epoch", "loader") if k in said})
+            tell("data_loader", "DataLoader.shutdown", begin, {k: said[k] for k in ("epoch", "loader") if k in said})
 
     return _shutdown_workers
 
