@@ -37,7 +37,7 @@ static const struct {
     {"loader",      "fetch *",              MR_ROLE_ROW, MR_REGION_STORAGE},
     {"loader",      "decode",               MR_ROLE_ROW, MR_REGION_DECODE},
     {"loader",      "transform",            MR_ROLE_ROW, MR_REGION_TRANSFORM},
-    {"loader",      "field",                MR_ROLE_FIGURES, NO},
+    {"loader",      "field",                MR_ROLE_FIELD, NO},
     {"train",       "open",                 MR_ROLE_OPEN, NO},
     {"train",       "step",                 MR_ROLE_OWN_STEP, NO},
     {"train",       "rank figures",         MR_ROLE_FIGURES, NO},

@@ -45,7 +45,8 @@ enum mr_region_role {
     MR_ROLE_ACCELERATOR_IDLE,       /* the accelerator was idle during a wait; argument batch */
     MR_ROLE_ACCELERATOR_COLLECTIVE, /* it waited for other ranks */
     MR_ROLE_FIGURES,                /* sums that our own trainer or loader emitted */
-    MR_ROLE_OPEN,                   /* our own trainer opens its data */
+    MR_ROLE_FIELD, /* what a field of the samples cost so far, from our loader: arguments NAME:MEASURE */
+    MR_ROLE_OPEN,  /* our own trainer opens its data */
     /* ---- of whoever makes batches ---- */
     MR_ROLE_FETCH,       /* one batch, by one worker */
     MR_ROLE_ITEM,        /* one sample, by a worker that does not tell of batches */

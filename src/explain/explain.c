@@ -36,6 +36,7 @@ static void worker_done(struct explain_worker *w)
     free(w->span.item);
     free(w->make.item);
     free(w->place.item);
+    free(w->cost.item);
     mr_intervals_done(&w->scratch);
 }
 
@@ -298,6 +299,7 @@ static int explain(struct explain_job *j, struct mr_error *err)
     rc = rc ? rc : mr_explain_finish_ranks(j);
     rc = rc ? rc : mr_explain_facts(j);
     rc = rc ? rc : mr_explain_places(j);
+    rc = rc ? rc : mr_explain_fields(j);
     rc = rc ? rc : mr_explain_batches(j);
     rc = rc ? rc : mr_explain_counters(j);
     rc = rc ? rc : mr_explain_trust(j);

@@ -171,6 +171,12 @@ struct mr_explain_group {
     bool checkpoint, data; /* written by checkpoints; read for batches */
 };
 
+/* A field of the samples that our loader read, over all ranks: bytes as stored, and as given to the program. */
+struct mr_explain_field {
+    const char *name;
+    uint64_t samples, stored_bytes, bytes, decode_ns, transform_ns; /* ns: of all threads */
+};
+
 /* Who made whom wait at the barrier of steps: `rank` came last. */
 struct mr_explain_culprit {
     uint32_t rank;
@@ -506,6 +512,8 @@ struct mr_explanation {
     size_t files, all_files;
     struct mr_explain_group *group; /* by bytes; at most 50 */
     size_t groups;
+    struct mr_explain_field *field; /* by decode and transform; at most 256 */
+    size_t fields;
     struct mr_explain_culprit *culprit; /* by lost_ns */
     size_t culprits;
     struct mr_explain_checkpoint *checkpoint;

@@ -107,6 +107,24 @@ static int add_place(struct explain_worker *w, const struct look *l, uint32_t la
     return 0;
 }
 
+/* Arguments that are none of ours are measures: "NAME:decode_ns". */
+static int add_field(struct explain_worker *w, const struct look *l, uint32_t lane)
+{
+    const struct mr_columns *c = &l->b->c;
+    uint64_t arg[KEYS];
+    read_args(l, arg);
+    for (uint32_t a = l->first_arg; a < l->end_arg; a++) {
+        if (c->arg_key[a] >= l->strings || l->key[c->arg_key[a]] || c->arg_type[a] > MR_MORE_DOUBLE)
+            continue;
+        struct explain_cost *x = MR_VEC_ADD(&w->cost);
+        if (!x)
+            return -ENOMEM;
+        *x = (struct explain_cost){
+            .process = lane, .key = c->arg_key[a], .loader = arg[KEY_LOADER], .value = value_of(c, a)};
+    }
+    return 0;
+}
+
 static int add_span(struct explain_worker *w, const struct look *l, uint32_t lane, unsigned role)
 {
     struct explain_span *s = MR_VEC_ADD(&w->span);
@@ -182,6 +200,7 @@ static int take(struct explain_worker *w, const struct look *l, uint32_t lane, u
     case MR_ROLE_INSIDE:
     case MR_ROLE_PART: return 0;
     case MR_ROLE_PLACE: return add_place(w, l, lane);
+    case MR_ROLE_FIELD: return add_field(w, l, lane);
     case MR_ROLE_FETCH:
     case MR_ROLE_ITEM:
     case MR_ROLE_TASK: return add_make(w, l, lane, role);

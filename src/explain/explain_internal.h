@@ -113,6 +113,12 @@ struct explain_place {
     uint64_t arg[KEYS_ALL]; /* texts: ids of strings; UNKNOWN */
 };
 
+/* What a loader told of a field so far. `process`: its lane until all are together. */
+struct explain_cost {
+    uint32_t process, key; /* key: of the string NAME:MEASURE */
+    uint64_t loader, value;
+};
+
 /* A worker makes a batch, or its part of one: from its first row to its last. */
 struct explain_make {
     uint64_t start, end, place;           /* place: as explain_span's */
@@ -291,6 +297,7 @@ struct explain_worker {
     MR_VEC(struct explain_span) span; /* first pass */
     MR_VEC(struct explain_make) make;
     MR_VEC(struct explain_place) place;
+    MR_VEC(struct explain_cost) cost;
     struct mr_intervals scratch;
 };
 
@@ -485,6 +492,9 @@ const char *mr_explain_clean_name(struct mr_arena *a, const char *text, size_t l
 
 /* ---- explain_places.c: how the program was started, and where it makes what findings speak of ---- */
 int mr_explain_places(struct explain_job *j);
+
+/* ---- explain_fields.c: x->field ---- */
+int mr_explain_fields(struct explain_job *j);
 
 /* ---- explain_disk.c ---- */
 void mr_explain_disk(struct explain_job *j, const struct explain_tally *tally);

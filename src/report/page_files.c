@@ -193,12 +193,40 @@ static void draw_hits(struct mr_page *p)
     mr_strbuf_puts(p->b, "</div>");
 }
 
+/* ---- fields ---- */
+
+static void put_fields(struct mr_page *p)
+{
+    const struct mr_explanation *x = p->x;
+    if (x->fields < 2)
+        return;
+    mr_strbuf_puts(p->b,
+                   "<h3>Fields of the samples</h3><p class=\"cap\">What each cost, over all ranks; time is summed over "
+                   "threads.</p><div class=\"scroll\">\n");
+    mr_page_table(p->shell, NULL, "field|#samples|#read|#delivered|#decoded in|#transformed in");
+    for (size_t i = 0; i < MR_MIN(x->fields, MR_PAGE_ROWS); i++) {
+        const struct mr_explain_field *f = &x->field[i];
+        mr_strbuf_puts(p->b, "<tr>");
+        mr_page_text_cell(p->shell, f->name, 70);
+        mr_html_cell(p->b, MR_UNIT_COUNT, (double)f->samples);
+        mr_html_cell(p->b, MR_UNIT_BYTES, (double)f->stored_bytes);
+        mr_html_cell(p->b, MR_UNIT_BYTES, (double)f->bytes);
+        mr_html_cell(p->b, MR_UNIT_SECONDS, (double)f->decode_ns / 1e9);
+        mr_html_cell(p->b, MR_UNIT_SECONDS, (double)f->transform_ns / 1e9);
+        mr_strbuf_puts(p->b, "</tr>\n");
+    }
+    mr_page_table_end(p->shell);
+    mr_strbuf_puts(p->b, "</div>");
+    mr_page_cut(p, MR_MIN(x->fields, MR_PAGE_ROWS), x->fields, "fields");
+}
+
 void mr_page_files(struct mr_page *p)
 {
-    if (!p->x->files && !p->x->groups)
+    if (!p->x->files && !p->x->groups && p->x->fields < 2)
         return;
     mr_page_section(p->shell, "files", "Files",
                     "Which files were read and written, how, and whether memory could have saved reading them again.");
+    put_fields(p);
     put_groups(p);
     mr_strbuf_puts(p->b, "<div class=\"grid2\">");
     draw_reuse(p);

@@ -297,6 +297,23 @@ static void put_facts(struct mr_out *o, const struct mr_explain_facts *f)
                   f->counters_only ? "true" : "false", f->shuffled ? "true" : "false");
 }
 
+static void put_fields(struct mr_out *o, const struct mr_explanation *x)
+{
+    mr_out_text(o, "\"fields\":[");
+    for (size_t i = 0; i < x->fields; i++) {
+        const struct mr_explain_field *f = &x->field[i];
+        mr_out_text(o, i ? ",\n{\"name\":" : "\n{\"name\":");
+        put_text(o, f->name);
+        member_count(o, "samples", f->samples);
+        member_count(o, "stored_bytes", f->stored_bytes);
+        member_count(o, "delivered_bytes", f->bytes);
+        member_ns(o, "decode", f->decode_ns, false);
+        member_ns(o, "transform", f->transform_ns, false);
+        mr_out_text(o, "}");
+    }
+    mr_out_text(o, "],\n");
+}
+
 static void put_list(struct mr_out *o, const char *key, const char *const *text)
 {
     mr_out_format(o, ",\"%s\":[", key);
@@ -481,6 +498,7 @@ void mr_report_json(struct mr_out *o, const struct mr_explanation *x)
         put_rank(o, x, &x->rank[i], i == 0);
     mr_out_format(o, "],\n\"worst_rank\":%d,\n", x->ranks ? x->rank[x->worst_rank].rank : -1);
     put_workers(o, x);
+    put_fields(o, x);
     put_files(o, x);
     put_checkpoints(o, x);
     mr_out_text(o, "\"steps\":[");

@@ -15,6 +15,7 @@
 #define FINDINGS_SHOWN 3u
 #define NOTES_SHOWN 4u
 #define SPANS_SHOWN 8u
+#define FIELDS_SHOWN 6u
 #define USUAL_SIZE 0.1 /* of the reads: a size that fewer have says nothing of them */
 
 static const char *bold(const struct mr_report_text *how)
@@ -447,6 +448,28 @@ static void put_numbers(const struct mr_explanation *x, const struct mr_report_t
     mr_strbuf_done(&figures);
 }
 
+/* Of samples with several fields: which of them is read and decoded for how much. */
+static void put_fields(const struct mr_explanation *x, const struct mr_report_text *how, struct mr_strbuf *out)
+{
+    size_t n = how->all ? x->fields : MR_MIN(x->fields, (size_t)FIELDS_SHOWN);
+    char read[MR_HUMAN_LEN], given[MR_HUMAN_LEN], decode[MR_HUMAN_LEN], change[MR_HUMAN_LEN];
+    if (x->fields < 2)
+        return;
+    mr_strbuf_printf(out, "\n%sFIELDS%s%*s%12s %12s %12s %12s\n", bold(how), plain(how), 40, "", "read", "delivered",
+                     "decoded in", "transformed");
+    for (size_t i = 0; i < n; i++) {
+        const struct mr_explain_field *f = &x->field[i];
+        struct mr_strbuf name = {0};
+        mr_report_name(&name, f->name, 42);
+        mr_strbuf_printf(out, "  %-44s%12s %12s %12s %12s\n", name.text ? name.text : "",
+                         mr_human_bytes((double)f->stored_bytes, read), mr_human_bytes((double)f->bytes, given),
+                         mr_human_ns((double)f->decode_ns, decode), mr_human_ns((double)f->transform_ns, change));
+        mr_strbuf_done(&name);
+    }
+    if (n < x->fields)
+        mr_strbuf_printf(out, "  ... %zu more; --all shows them\n", x->fields - n);
+}
+
 /* ---- findings ---- */
 
 static const char *colour_of(const struct mr_report_text *how, unsigned severity)
@@ -566,6 +589,8 @@ void mr_report_text(const struct mr_explanation *x, const struct mr_report_text 
     if (!x->facts.has_steps)
         put_spans(x, how, out);
     put_numbers(x, how, out);
+    if (!x->facts.own_run) /* the text of the run has them */
+        put_fields(x, how, out);
     mr_report_findings(x, how, out);
     put_trust(x, how, out);
 }

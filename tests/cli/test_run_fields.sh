@@ -40,6 +40,15 @@ assert all(x['samples'] == 96 and x['decode_s'] >= 0 for x in f), f" || fail "fi
 grep -q '^  fields .* read, .* to the trainer; decoded in ' out && grep -q '^                labels ' out || fail "fields in the text: $(cat out)"
 "$MILLRACE" report o >report 2>err || fail "report: $(cat err)"
 grep -q "does not confirm" err && fail "summary and trace differ: $(cat err)"
+"$MILLRACE" -q report o/trace.mrt --html page.html --json >report.json 2>err && python3 - <<'P' || fail "fields in the report: $(cat err)"
+import json
+run, told = json.load(open("o/summary.json"))["millrace"]["fields"], json.load(open("report.json"))["fields"]
+assert sorted(x["name"] for x in run) == sorted(x["name"] for x in told) and told, told
+for x in told:
+    assert next(y for y in run if y["name"] == x["name"]) == x, (run, told)
+assert [x["decode_s"] for x in told] == sorted((x["decode_s"] for x in told), reverse=True), told
+assert "Fields of the samples" in open("page.html").read()
+P
 "$MILLRACE" export -f csv -o - o/trace.mrt | grep 'loader,field' | grep -q 'labels:stored_bytes' || fail "the loader's trace names no field"
 
 # a set that the workload does not describe: its primary field, or what is named

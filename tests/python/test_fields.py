@@ -1,4 +1,5 @@
 """Samples of several fields in the Python front ends: exactly what the formats' own readers give, resumed exactly, by name."""
+import json
 import os
 import subprocess
 import sys
@@ -96,6 +97,25 @@ def costs_are_counted_per_field():
     assert list(stats) == ["labels", "data"] and stats["labels"]["bytes"] >= 21 * 4 * 24 * 36
 
 
+def a_report_of_a_traced_program_has_them():
+    """Two loaders that read everything once and once more: the last that each told counts, and they add up."""
+    program = (
+        "from millrace.numpy import Loader\n"
+        "for lookahead in 1, 2:\n"
+        f"    loader = Loader({HDF5!r}, 7, fields=['labels', 'data'], lookahead=lookahead)\n"
+        "    for epoch in range(2):\n"
+        "        loader.set_epoch(epoch)\n"
+        "        for batch in loader: pass\n"
+    )
+    trace = os.path.join(os.path.dirname(HDF5), "fields.mrt")
+    subprocess.run([MILLRACE, "-q", "trace", "-o", trace, "--", sys.executable, "-c", program], check=True)
+    told = json.loads(subprocess.run([MILLRACE, "report", "--json", trace], check=True, stdout=subprocess.PIPE).stdout)["fields"]
+    assert {f["name"] for f in told} == {"data", "labels"}, told
+    for field, size in (("data", 3 * 24 * 36 * 4), ("labels", 24 * 36 * 4)):
+        f = next(f for f in told if f["name"] == field)
+        assert 4 * 21 <= f["samples"] <= 6 * 21 and f["delivered_bytes"] == f["samples"] * size, told
+
+
 def sets_of_one_payload_are_as_before():
     path = gen("simple", "--format", "hdf5", "--files", "2", "--samples-per-file", "5", "--dims", "4x6", "--labels", "3")
     os.unlink(os.path.join(path, "manifest.mrm"))
@@ -114,6 +134,7 @@ run(
         batches_outlive_the_loader,
         states_continue_and_tiers_change_nothing,
         costs_are_counted_per_field,
+        a_report_of_a_traced_program_has_them,
         sets_of_one_payload_are_as_before,
     ]
 )
