@@ -4,6 +4,7 @@
 #include "base/strbuf.h"
 #include "cli/commands.h"
 #include "cli/dataset_args.h"
+#include "cli/measure_loader.h"
 #include "cli/print.h"
 #include "cli/trial_args.h"
 #include "loop/trial.h"
@@ -53,6 +54,7 @@ static int make_request(const struct mr_command_ctx *ctx, struct mr_trial_reques
     q->path = o->what.item[o->what.n - 1];
     q->id = o->what.n == 2 ? o->what.item[0] : NULL;
     q->set = set;
+    q->measure = mr_measure_loader;
     q->repeat = (unsigned)o->repeat;
     return rc;
 }

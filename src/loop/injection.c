@@ -17,7 +17,7 @@
 #define EVALUATION LOADER " of evaluation"
 
 /* Arguments of a loader that can be changed when it is used. */
-static const char *const arguments[] = {"num_workers", "prefetch_factor", "persistent_workers", "pin_memory"};
+static const char *const arguments[] = {"num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "loader"};
 /* More that can be set: whose target is not a loader. */
 #define DATA_KEY "data"   /* memory, disk */
 #define SAVER_KEY "saver" /* ours */
@@ -70,12 +70,18 @@ static const char *stage_of(const struct mr_explanation *x, const struct mr_find
     return is_torch(x) && !x->facts.own_run && (memory || disk) ? (memory ? "memory" : "disk") : NULL;
 }
 
+/* A burst buffer takes no line of the program either. */
+static bool is_tier(const struct mr_explanation *x, const struct mr_finding *f)
+{
+    return is_torch(x) && !x->facts.own_run && !strcmp(f->id, "CK1");
+}
+
 bool mr_injection_possible(const struct mr_explanation *x, const struct mr_finding *f)
 {
     if (x->facts.own_run)
         return can_run(x, f);
     bool saves = false, loads = false;
-    if (stage_of(x, f))
+    if (stage_of(x, f) || is_tier(x, f))
         return true;
     for (size_t i = 0; i < f->changes && is_torch(x); i++) {
         bool save = !strcmp(f->change[i].target, SAVE);
@@ -178,6 +184,9 @@ int mr_injection_of(const struct mr_explanation *x, const struct mr_finding *f, 
     }
     struct mr_injection i = {.loaders = json_array(), .wanted = wanted_of(x, f, a)};
     i.stage = stage_of(x, f);
+    i.tier = is_tier(x, f);
+    if (i.tier)
+        i.wanted = "saves go to memory, and are copied to where they belong while training goes on";
     if (i.stage)
         i.wanted =
             mr_arena_printf(a, "%s%sread from copies %s", i.wanted ? i.wanted : "", i.wanted && *i.wanted ? ", " : "",
@@ -188,11 +197,11 @@ int mr_injection_of(const struct mr_explanation *x, const struct mr_finding *f, 
     rc = rc ? rc : add_rows(x, f, false, i.loaders);
     rc = rc ? rc : add_rows(x, f, true, i.loaders);
     const json_t *first = json_array_get(i.loaders, 0), *file = json_object_get(first, "file");
-    i.target = file      ? mr_arena_printf(a, "DataLoader at %s:%d", json_string_value(file),
-                                           (int)json_integer_value(json_object_get(first, "line")))
-               : i.stage ? "data files"
-               : i.saver ? SAVE
-                         : "DataLoader";
+    i.target = file                ? mr_arena_printf(a, "DataLoader at %s:%d", json_string_value(file),
+                                                     (int)json_integer_value(json_object_get(first, "line")))
+               : i.stage           ? "data files"
+               : i.saver || i.tier ? SAVE
+                                   : "DataLoader";
     if (rc || !i.target) {
         json_decref(i.loaders);
         return mr_error_set(err, -ENOMEM, "cannot plan the change");
@@ -273,7 +282,7 @@ int mr_injection_places(const struct mr_finding *f, json_t **out, struct mr_erro
     int failed = !list;
     for (size_t i = 0; i < f->changes; i++) {
         const struct mr_change *c = &f->change[i];
-        if (!can_inject(c) || is_same(c) || !c->file || !strcmp(c->target, SAVE))
+        if (!can_inject(c) || is_same(c) || !c->file || !strcmp(c->target, SAVE) || !strcmp(c->key, "loader"))
             continue;
         if (!last || strcmp(last->file, c->file) != 0 || last->line != c->line) {
             set = json_object();

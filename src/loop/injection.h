@@ -10,6 +10,7 @@
 struct mr_injection {
     json_t *loaders;    /* of the plan: one row per place and role; a new reference; NULL: a run of our own */
     const char *stage;  /* data are read from copies: "memory", "disk"; NULL: from where they lie */
+    bool tier;          /* torch.save into memory, copied to where it belongs behind */
     bool saver;         /* torch.save by our own saver */
     const char *words;  /* of a run of our own: behind "millrace run", with the change */
     const char *target; /* "DataLoader at train.py:41", in words; the arena's */

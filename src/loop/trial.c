@@ -239,12 +239,15 @@ static int predict_window(struct mr_trial *t, const struct mr_trace *trace, stru
     return rc;
 }
 
+/* Our loader's rate is measured on this machine where the finding is about it. */
 static int open_trace(struct mr_trial *t, struct mr_error *err)
 {
+    bool ours = t->req.id && !strcmp(t->req.id, "LD1");
     struct mr_trace *trace = NULL;
     const struct mr_explain_how how = {
         .explain = {.threads = t->req.threads, .rank = -1, .step_from = -1, .source = t->req.path, .stop = t->req.stop},
-        .folder = t->req.path};
+        .folder = t->req.path,
+        .measure = ours ? t->req.measure : NULL};
     int rc = mr_explain_read(&t->req.path, 1, t->req.threads, t->req.stop, &trace, err);
     rc = rc ? rc : mr_explain_trace(trace, &how, &t->x, err);
     t->own = !rc && t->x->facts.own_run;
@@ -326,12 +329,12 @@ static json_t *saved_files(const struct mr_explanation *x)
 static json_t *saves_plan(const struct mr_trial *t, const struct mr_trial_one *run)
 {
     char others[PATH_MAX + 16];
-    bool saver = run->changed && t->injection.saver;
-    if (t->req.keep_saves && !saver)
+    bool saver = run->changed && t->injection.saver, tier = run->changed && t->injection.tier;
+    if (t->req.keep_saves && !saver && !tier)
         return NULL;
     snprintf(others, sizeof others, "%s/others", t->scratch.folder);
-    return json_pack("{s:s, s:o, s:b, s:b}", "others", others, "files", saved_files(t->x), "saver", saver, "keep",
-                     t->req.keep_saves);
+    return json_pack("{s:s, s:o, s:b, s:s, s:b}", "others", others, "files", saved_files(t->x), "saver", saver, "tier",
+                     tier ? "/dev/shm" : "", "keep", t->req.keep_saves && !tier);
 }
 
 static json_t *stage_plan(const struct mr_trial *t)

@@ -24,6 +24,7 @@ struct mr_trial_request {
     bool keep_saves;        /* the program saves where it always does */
     uint64_t limit_ns;      /* for a run; 0: four times what the recorded one took, and a minute */
     unsigned threads;
+    int (*measure)(struct mr_explanation *x, const atomic_bool *stop, struct mr_error *err); /* for LD1; NULL: not */
     const atomic_bool *stop;
 };
 

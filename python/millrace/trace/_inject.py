@@ -17,6 +17,7 @@ import time
 from typing import Any
 
 DONE = "_millrace_tried"
+OWN = "_millrace_own"  # of a loader: ours, which takes its place
 LAUNCHERS = (  # variables: number of a rank on this machine, and how many there are
     ("LOCAL_RANK", "LOCAL_WORLD_SIZE"),
     ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
@@ -130,9 +131,39 @@ def _why_not(plan: _Plan, loader: Any, new: dict[str, Any]) -> str:
     return ""
 
 
+def _own_of(plan: _Plan, loader: Any) -> Any:
+    """Our loader with the arguments of this one; None where it takes them not."""
+    from millrace import torch as own
+
+    given: dict[str, Any] = {
+        "num_workers": loader.num_workers,
+        "pin_memory": loader.pin_memory,
+        "timeout": loader.timeout,
+        "worker_init_fn": loader.worker_init_fn,
+        "generator": loader.generator,
+    }
+    if loader.collate_fn is not sys.modules["torch.utils.data"].default_collate:
+        given["collate_fn"] = loader.collate_fn
+    if loader.batch_size is None:
+        given.update(batch_size=None, batch_sampler=loader.batch_sampler)
+    else:
+        given.update(batch_size=loader.batch_size, sampler=loader.sampler, drop_last=loader.drop_last)
+    try:
+        made: Any = own.DataLoader(loader.dataset, **given)
+    except Exception as error:
+        plan.tell(refused="millrace.torch.DataLoader does not take this loader: %s" % error)
+        return None
+    file, line = _place(loader)
+    plan.tell(set={"loader": "millrace.torch.DataLoader"}, was={}, file=file, line=line)
+    return made
+
+
 def _set(plan: _Plan, loader: Any, new: dict[str, Any]) -> None:
     """Puts arguments in place as DataLoader's constructor does it: it refuses some of them later."""
     new = dict(new)
+    if new.pop("loader", None):
+        object.__setattr__(loader, OWN, _own_of(plan, loader))
+        return
     why = _why_not(plan, loader, new)
     if why:
         plan.tell(refused=why)
@@ -151,7 +182,7 @@ def _set(plan: _Plan, loader: Any, new: dict[str, Any]) -> None:
 
 
 def _change(plan: _Plan, loader: Any) -> None:
-    if getattr(loader, DONE, False):
+    if getattr(loader, DONE, False) or getattr(_here, "own", False):
         return
     object.__setattr__(loader, DONE, True)
     for row in plan.loaders:
@@ -169,7 +200,14 @@ def _of_iter(plan: _Plan, original: Any) -> Any:
     def __iter__(self: Any) -> Any:
         if not _in_worker():
             _change(plan, self)
-        return original(self)
+        own = getattr(self, OWN, None)
+        if own is None:
+            return original(self)
+        _here.own = True  # ours may make a loader of torch's
+        try:
+            return iter(own)
+        finally:
+            _here.own = False
 
     return __iter__
 

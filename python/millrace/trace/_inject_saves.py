@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import functools
 import os
+import queue
+import shutil
+import threading
 from typing import Any
 
 NAME = ".millrace-try-"  # src/loop/scratch.h
@@ -23,24 +26,45 @@ class Saves:
         self.others: str = plan["others"]  # folders that the trial removes, a line each
         self.known = [(k["folder"], k["suffix"]) for k in plan.get("files", [])]  # of the recorded run
         self.saver: bool = plan.get("saver", False)
+        self.tier: str = plan.get("tier", "")  # a folder of memory: files lie there, and are copied behind
+        self.drained: Any = None
         self.keep: bool = plan.get("keep", False)  # files lie where the program has them
         self.tell = tell
         self.moved: dict[str, str] = {}
         self.folders: dict[str, str] = {}
+        self.drains: dict[str, str] = {}
         self.own: Any = None
         self.saved = 0
 
     def folder(self, folder: str) -> str:
-        """Ours for a folder of the program's; noted before it is made."""
+        """Ours for a folder of the program's."""
         if folder not in self.folders:
             os.makedirs(folder, exist_ok=True)
-            path = os.path.join(folder, NAME + os.urandom(8).hex())
-            with _open(self.others, "a") as f:
-                f.write(path + "\n")
-            os.mkdir(path, 0o700)
-            self.folders[folder] = path
+            self.folders[folder] = self.make(self.tier or folder)
             self.tell(saves=folder)
         return self.folders[folder]
+
+    def make(self, folder: str) -> str:
+        """A new folder that the trial removes; noted before it is made."""
+        path = os.path.join(folder, NAME + os.urandom(8).hex())
+        with _open(self.others, "a") as f:
+            f.write(path + "\n")
+        os.mkdir(path, 0o700)
+        return path
+
+    def drain(self, name: str, folder: str) -> None:
+        """Copies a file of the tier to where the program saves, in the background, one at a time."""
+        if self.drained is None:
+            self.drained = queue.SimpleQueue()
+            threading.Thread(target=_drain, args=(self.drained,), daemon=True).start()
+            self.tell(set={"saver": "a copy in memory, drained behind"}, was={"saver": "torch.save"}, file="", line=0)
+        self.drained.put((_open(name, "rb"), os.path.join(self.beside(folder), os.path.basename(name))))
+
+    def beside(self, folder: str) -> str:
+        """A folder of the storage that the program saves to."""
+        if folder not in self.drains:
+            self.drains[folder] = self.make(folder)
+        return self.drains[folder]
 
     def place(self, path: Any) -> str:
         """Where a file that the program saves goes."""
@@ -102,6 +126,13 @@ class Saves:
 _open = open
 
 
+def _drain(files: Any) -> None:
+    while True:
+        source, to = files.get()
+        with source, _open(to, "wb") as f:
+            shutil.copyfileobj(source, f, 4 << 20)
+
+
 def _save(saves: Saves, original: Any) -> Any:
     @functools.wraps(original)
     def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
@@ -109,7 +140,11 @@ def _save(saves: Saves, original: Any) -> Any:
             return original(obj, f, *args, **kwargs)
         if saves.saver and saves.save(obj, f):
             return None
-        return original(obj, saves.place(f), *args, **kwargs)
+        placed = saves.place(f)
+        done = original(obj, placed, *args, **kwargs)
+        if saves.tier:
+            saves.drain(placed, os.path.dirname(os.path.abspath(os.fspath(f))))
+        return done
 
     return save
 
