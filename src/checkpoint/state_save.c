@@ -220,11 +220,11 @@ int mr_save_wait(const struct mr_save_place *p, struct mr_save_wait *w, uint32_t
     return 0;
 }
 
-static bool is_there(const struct mr_save *s, const char *path)
+/* 1, 0, or the error of the look, which says nothing about the other rank. */
+static int is_there(const struct mr_save *s, const char *path)
 {
     struct mr_store_stat st;
-    struct mr_store *store = s->place->at.store;
-    return store->ops->stat(store, path, &st, NULL) == 0;
+    return mr_store_look(s->place->at.store, path, &st, NULL);
 }
 
 /* The reason that is in this file; 0: there is none. */
@@ -272,7 +272,7 @@ static int wait_for_begin(const struct mr_save *s, struct mr_error *err)
     struct mr_path marker = marker_of(s);
     struct mr_save_wait w = mr_save_wait_for(s->place, s->made_ns);
     int rc = 0;
-    while (!rc && !is_there(s, marker.text))
+    while (!rc && is_there(s, marker.text) <= 0)
         rc = look_and_wait(s, &w, 0, "begin this save", err);
     return rc;
 }
@@ -282,7 +282,7 @@ static int wait_for_parts(const struct mr_save *s, struct mr_error *err)
     struct mr_save_wait w = mr_save_wait_for(s->place, s->made_ns);
     int rc = 0;
     for (uint32_t r = 1; s->place->at.shared && r < s->place->world && !rc; r++)
-        while (!rc && !is_there(s, left_by(s, r, ".part").text))
+        while (!rc && is_there(s, left_by(s, r, ".part").text) <= 0)
             rc = look_and_wait(s, &w, r, "finish its part", err);
     return rc;
 }
@@ -294,7 +294,8 @@ static int wait_for_name(struct mr_save *s, struct mr_error *err)
     struct mr_save_wait w = mr_save_wait_for(s->place, s->made_ns);
     int rc = 0;
     while (!rc) {
-        bool under_way = is_there(s, tmp_of(s).text); /* first: between the two looks it can only be given its name */
+        bool under_way =
+            is_there(s, tmp_of(s).text) != 0; /* first: between the two looks it can only be given its name */
         if (mr_checkpoint_is_of(&s->place->at, final.text, s->id)) {
             s->durable_ns = mr_now_ns();
             return 0;

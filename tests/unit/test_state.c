@@ -350,6 +350,17 @@ static void state_of_several_ranks(void **unused)
     assert_int_equal(ct_count(ct_dir, ""), 3); /* two checkpoints and the pointer to the latest */
 }
 
+/* A look that fails says nothing about what the leader does: it is not taken for a save that was given up. */
+static void state_of_a_rank_that_cannot_look(void **unused)
+{
+    (void)unused;
+    struct rank rank[3] = {{.store = NULL}, {.store = "fault(op=stat,path=*.tmp,every=1,error=EIO):posix"}};
+    run_ranks(rank, 3);
+    for (int i = 0; i < 3; i++)
+        if (rank[i].code)
+            fail_msg("rank %d: %s", i, rank[i].message);
+}
+
 /* One rank's storage fails: every rank learns it, with the reason, and what was there before stays. */
 static void state_of_ranks_with_a_failing_one(void **unused)
 {
@@ -554,6 +565,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(state_larger_than_its_ring, ct_setup, ct_teardown),
         cmocka_unit_test_setup_teardown(state_of_20_gib, ct_setup, ct_teardown),
         cmocka_unit_test_setup_teardown(state_of_several_ranks, ct_setup, ct_teardown),
+        cmocka_unit_test_setup_teardown(state_of_a_rank_that_cannot_look, ct_setup, ct_teardown),
         cmocka_unit_test_setup_teardown(state_of_ranks_with_a_failing_one, ct_setup, ct_teardown),
         cmocka_unit_test_setup_teardown(state_copied_behind, ct_setup, ct_teardown),
         cmocka_unit_test_teardown(state_survives_any_call_failing, ct_teardown),
