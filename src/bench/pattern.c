@@ -339,6 +339,13 @@ static int check_fit(struct mr_pattern *s, struct mr_error *err)
         return rc;
     if (s->files && s->info.samples_per_file == 0)
         return mr_error_plain(err, MR_E_CONFIG, "pattern.unit file needs files with equally many samples");
+    if (s->units && s->p.verify) {
+        mr_error_plain(err, MR_E_CONFIG,
+                       "samples that share pages are read without being decoded here, so they cannot "
+                       "be compared");
+        return mr_error_hint(err, "leave out --verify, or read them through the loader (pattern.unit=sample)"),
+               MR_E_CONFIG;
+    }
     if (s->p.keep && cost.access == MR_ACCESS_UNPACK && (!s->files || s->info.samples_per_file > 1))
         return mr_error_plain(err, MR_E_CONFIG,
                               "pattern.unit %s cannot find samples in files that are compressed as a whole",
@@ -397,7 +404,9 @@ int mr_pattern_open(const struct mr_pattern_params *p, struct mr_pattern **out, 
         s->field = &primary;
         s->n_fields = 1;
     }
-    s->rows_per_item = s->files ? MR_MAX(s->info.samples_per_file, 1u) : s->n_fields > 1 ? s->run : 1;
+    struct mr_read_cost cost = {0};
+    s->units = !s->files && mr_dataset_file_cost(p->dataset, 0, &cost, NULL) == 0 && cost.access == MR_ACCESS_UNIT;
+    s->rows_per_item = s->files ? MR_MAX(s->info.samples_per_file, 1u) : s->n_fields > 1 || s->units ? s->run : 1;
     s->items_per_run = s->files ? 1 : s->run / s->rows_per_item;
     s->opened_ns = mr_now_ns();
     pthread_condattr_init(&monotonic);

@@ -3,7 +3,8 @@
  * replays the calls another program made (whole files in pieces, records in two sizes, everything at the start), which
  * a loader would do better. Rows of a batch are the samples' bytes as they lie in the file; they are not decoded. Of
  * samples of several fields (those selected of the data set) an item has every field's bytes, one behind the other, and a
- * row is the first one's value; with sequential_samples an item is a run of samples, read field by field.
+ * row is the first one's value; with sequential_samples an item is a run of samples, read field by field. Of samples that
+ * share units (pages of Parquet) an item is the units of its run, each read once, and a row an equal part of their bytes.
  *
  *      items   0 1 2 3 | 4 5 6 7 | 8 9 ...     an item is a file or a record; need(step): first item the step can do
  *              consumed^  frontier^  ^next ^allowed       without

@@ -33,6 +33,7 @@ struct mr_pattern {
     struct mr_order *order; /* lock */
     struct mr_order *again; /* memory: the order of later epochs, or NULL */
     bool files, memory;
+    bool units; /* records share what is read (MR_ACCESS_UNIT): it is read once for a run of them, and not decoded */
     uint32_t batch_size;
     const unsigned *field; /* of a sample; the primary one where none was selected */
     unsigned n_fields;

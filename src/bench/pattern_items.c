@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <math.h>
 
+#define UNIT_RANGES 4u
+
 void mr_pattern_order(const struct mr_workload *w, struct mr_order_params *out)
 {
     const struct mr_conf_reader *r = &w->reader;
@@ -123,6 +125,69 @@ static int locate_field(const struct mr_pattern *s, uint64_t id, unsigned k, str
     return 0;
 }
 
+/* The unit of the sample: what it shares with others is read once. */
+static int locate_unit(const struct mr_pattern *s, uint64_t id, unsigned k, struct mr_pattern_range *out, unsigned *n,
+                       struct mr_error *err)
+{
+    const struct mr_manifest *m = mr_dataset_manifest(s->p.dataset);
+    struct mr_manifest_pos pos;
+    struct mr_field_place place;
+    struct mr_layout layout;
+    struct mr_extent e[UNIT_RANGES];
+    int rc = mr_manifest_locate(m, id, &pos, err);
+    if (!rc)
+        rc = mr_manifest_locate_field(m, s->field[k], id, &pos, &place, err);
+    if (rc)
+        return rc;
+    mr_manifest_layout(m, place.layout_id, &layout);
+    rc = mr_dataset_format(s->p.dataset)->plan(&layout, &place.ref, 0, e, UNIT_RANGES, n, err);
+    for (unsigned i = 0; !rc && i < *n; i++)
+        out[i] = (struct mr_pattern_range){.file = pos.file, .offset = e[i].offset, .bytes = e[i].length};
+    return rc;
+}
+
+static bool same_range(const struct mr_pattern_range *a, const struct mr_pattern_range *b)
+{
+    return a->file == b->file && a->offset == b->offset && a->bytes == b->bytes;
+}
+
+/* The first sample of the run behind `i` that does not share the unit at `here`: samples of a unit follow each other. */
+static int find_unit_end(const struct mr_pattern *s, const struct pattern_slot *slot, unsigned k, uint64_t i,
+                         const struct mr_pattern_range *here, uint64_t *end, struct mr_error *err)
+{
+    struct mr_pattern_range r[UNIT_RANGES] = {0};
+    uint64_t in = i, out = s->rows_per_item;
+    int rc = 0;
+    for (uint64_t at = out - 1; in + 1 < out && !rc; at = in + (out - in) / 2) { /* the last one first */
+        unsigned n = 0;
+        rc = locate_unit(s, (slot->first_id + at) % s->info.samples, k, r, &n, err);
+        if (n && same_range(&r[0], here))
+            in = at;
+        else
+            out = at;
+    }
+    *end = out;
+    return rc;
+}
+
+static int each_unit_of_field(const struct mr_pattern *s, const struct pattern_slot *slot, unsigned k,
+                              mr_pattern_range_fn *fn, void *user, struct mr_error *err)
+{
+    struct mr_pattern_range r[UNIT_RANGES];
+    int rc = 0;
+    for (uint64_t i = 0; i < s->rows_per_item && !rc;) {
+        unsigned n = 0;
+        rc = locate_unit(s, (slot->first_id + i) % s->info.samples, k, r, &n, err);
+        for (unsigned e = 0; e < n && !rc; e++)
+            rc = fn(user, &r[e], err);
+        if (!rc && !n) /* a label, which the manifest keeps */
+            return 0;
+        if (!rc)
+            rc = find_unit_end(s, slot, k, i, &r[0], &i, err);
+    }
+    return rc;
+}
+
 /* Values that lie one behind the other are one range. */
 static int each_range_of_field(const struct mr_pattern *s, const struct pattern_slot *slot, unsigned k,
                                mr_pattern_range_fn *fn, void *user, struct mr_error *err)
@@ -152,7 +217,7 @@ int mr_pattern_each_range(const struct mr_pattern *s, const struct pattern_slot 
         return fn(user, &whole, err);
     }
     for (unsigned k = 0; k < s->n_fields && !rc; k++)
-        rc = each_range_of_field(s, slot, k, fn, user, err);
+        rc = (s->units ? each_unit_of_field : each_range_of_field)(s, slot, k, fn, user, err);
     return rc;
 }
 
@@ -174,6 +239,11 @@ int mr_pattern_find_row(const struct mr_pattern *s, const struct pattern_slot *s
     if (!s->files && s->n_fields == 1 && s->rows_per_item == 1) { /* the item */
         *from = 0;
         *bytes = *all = slot->bytes;
+        return 0;
+    }
+    if (s->units) { /* not decoded: an equal part of what was read for the run */
+        *from = slot->bytes / s->rows_per_item * i;
+        *bytes = *all = slot->bytes / s->rows_per_item;
         return 0;
     }
     for (uint64_t j = 0; !s->files && j < i && !rc; j++) {

@@ -226,6 +226,12 @@ static int check_between_keys(const struct mr_workload *w, struct mr_error *err)
     rc = mr_sample_fields_check(w, err);
     if (rc < 0)
         return blame(w, w->reader.fields.n ? "reader" : "dataset", "fields", err), rc;
+    if (strcmp(w->parquet.read_mode, "raw") != 0 && strcmp(w->parquet.read_mode, "row_group") != 0 &&
+        strcmp(w->parquet.read_mode, "default") != 0) {
+        mr_error_plain(err, MR_E_CONFIG, "unknown read_mode '%.100s': row_group (decoded) or raw",
+                       w->parquet.read_mode);
+        return blame(w, "dataset.parquet", "read_mode", err), MR_E_CONFIG;
+    }
     if (rc == 1 && (d->record_length_bytes_stdev > 0 || d->record_length_bytes_resize > 0)) {
         const char *key = d->record_length_bytes_stdev > 0 ? "record_length_bytes_stdev" : "record_length_bytes_resize";
         mr_error_plain(err, MR_E_CONFIG, "fields have their own sizes, so %s must be 0", key);
@@ -283,6 +289,25 @@ static int without_data(struct mr_workload *w, struct mr_arena *a)
                             "are written and read; workflow.train=true on the command line trains on the default data");
 }
 
+/* Column chunks as they are: runs of a row group's records, read field by field. */
+static int derive_raw_ranges(struct mr_workload *w, struct mr_arena *a)
+{
+    const struct mr_value_origin derived = {.kind = MR_ORIGIN_DERIVED, .where = "dataset.parquet.read_mode"};
+    if (w->dataset.format != MR_CF_PARQUET || strcmp(w->parquet.read_mode, "raw") != 0)
+        return 0;
+    if (!mr_workload_is_set(w, "pattern", "unit")) {
+        w->pattern.unit = MR_CONF_UNIT_RECORD;
+        *mr_workload_origin(w, "pattern", "unit") = derived;
+    }
+    if (!mr_workload_is_set(w, "pattern", "sequential_samples")) {
+        w->pattern.sequential_samples = w->parquet.row_group_size;
+        *mr_workload_origin(w, "pattern", "sequential_samples") = derived;
+    }
+    return mr_workload_note(w, a,
+                            "dataset.parquet.read_mode raw: the chunks of the columns are read row group by row group "
+                            "and not decoded");
+}
+
 /* The bucket (storage_root) and a key: s3://ROOT/FOLDER. Without a bucket the folder stays, and a run refuses it. */
 static int in_bucket(const char *root, struct mr_arena *a, const char **folder)
 {
@@ -323,6 +348,7 @@ int mr_trap_finish(struct mr_workload *w, struct mr_arena *a, struct mr_error *e
     rc = rc ? rc : note_dataset(w, a);
     rc = rc ? rc : note_checkpoint(w, a);
     rc = rc ? rc : derive_chunks(w, a);
+    rc = rc ? rc : derive_raw_ranges(w, a);
     rc = rc ? rc : note_no_effect(w, a);
     rc = rc ? rc : below_root(w, a, &w->dataset.data_folder);
     rc = rc ? rc : below_root(w, a, &w->checkpoint.checkpoint_folder);

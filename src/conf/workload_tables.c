@@ -178,8 +178,11 @@ static const struct mr_option parquet_rows[] = {
     OPT(mr_conf_parquet, columns, STRING, "[]",
         .doc = "List of maps: name, dtype, size, read, count; empty: one column of bytes."),
     OPT(mr_conf_parquet, row_group_size, INT, "1024", .min = 1, .max = BIG, .doc = "Rows in a row group."),
-    OPT(mr_conf_parquet, read_mode, STRING, "row_group", .flags = MR_OPTF_NO_EFFECT,
-        .doc = "Columns are read by pages, decoded."),
+    OPT(mr_conf_parquet, read_mode, STRING, "row_group",
+        .doc = "Columns are read by pages and decoded. raw (Millrace): the chunks of the columns that are read, row "
+               "group by "
+               "row group, are read and not decoded; sets pattern.unit and pattern.sequential_samples.",
+        .example = "raw"),
     MR_OPTION_END,
 };
 TABLE(parquet, "dataset.parquet", mr_conf_parquet, "Parquet (MLPerf Storage v3.0)");

@@ -53,6 +53,7 @@ struct mr_check_data {
     uint32_t n_files;
     struct mr_check_extent *sample;
     uint64_t n_samples, samples_per_file, bytes;
+    bool shares_units; /* samples lie in units that are read as a whole */
 };
 /* Generates the training set in folder/data (or takes the one that is there) and looks where its samples lie. */
 int mr_check_data_make(const struct mr_check_shape *s, const char *folder, const atomic_bool *stop, struct mr_arena *a,

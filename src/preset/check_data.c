@@ -34,7 +34,7 @@ static int generate(const struct mr_check_shape *s, struct mr_store *store, cons
 }
 
 /* A sample that shares a unit with others has been read when the unit has. */
-static int use_unit(struct mr_dataset *ds, uint64_t id, struct mr_check_extent *x, struct mr_error *err)
+static int use_unit(struct mr_dataset *ds, uint64_t id, struct mr_check_extent *x, bool *shares, struct mr_error *err)
 {
     struct mr_read_cost cost;
     struct mr_manifest_pos pos;
@@ -44,6 +44,7 @@ static int use_unit(struct mr_dataset *ds, uint64_t id, struct mr_check_extent *
     int rc = mr_dataset_file_cost(ds, x->file, &cost, err);
     if (rc < 0 || cost.access != MR_ACCESS_UNIT)
         return rc < 0 ? rc : 0;
+    *shares = true;
     rc = mr_manifest_locate(mr_dataset_manifest(ds), id, &pos, err);
     if (rc < 0)
         return rc;
@@ -80,7 +81,7 @@ static int look_up(struct mr_dataset *ds, struct mr_arena *a, struct mr_check_da
         if (rc)
             return rc;
         out->sample[i] = (struct mr_check_extent){(uint32_t)place.file, place.offset, place.bytes};
-        if ((rc = use_unit(ds, i, &out->sample[i], err)))
+        if ((rc = use_unit(ds, i, &out->sample[i], &out->shares_units, err)))
             return rc;
         out->file_bytes[place.file] = place.file_bytes;
     }

@@ -280,13 +280,13 @@ static int find_begun(const struct check_job *j, const struct mr_io_calls *calls
 
 /* ---- all of it ---- */
 
-/* Not where a rank reads for others, nor where direct reads of records take the neighbours' bytes with them. */
+/* Not where a rank reads for others, where records share what is read, nor where direct reads of records take the neighbours' bytes with them. */
 static bool order_is_known(const struct check_job *j)
 {
     const struct mr_conf_reader *r = &j->w.reader;
     bool files = j->w.pattern.unit == MR_CONF_UNIT_FILE, records = j->w.pattern.unit == MR_CONF_UNIT_RECORD;
-    return j->data && j->data->n_samples && (files || (records && !r->odirect)) && r->file_access != MR_FA_COLLECTIVE &&
-           r->file_access != MR_FA_MPIO;
+    return j->data && j->data->n_samples && !j->data->shares_units && (files || (records && !r->odirect)) &&
+           r->file_access != MR_FA_COLLECTIVE && r->file_access != MR_FA_MPIO;
 }
 
 int mr_check_items_out_of_order(const struct check_job *j, const struct mr_io_calls *calls, double *out,

@@ -2,7 +2,7 @@
  * concurrent */
 #include "base/common.h"
 #include "base/content.h"
-#include "bench/pattern.h"
+#include "bench/pattern_internal.h"
 #include "dataset/generate.h"
 
 #include <ftw.h>
@@ -68,15 +68,16 @@ static int remove_data(void **state)
     return nftw(root, remove_file, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* Samples of two fields, three files of ten. */
-static struct mr_dataset *make_fields(char *folder)
+/* Samples of two fields, three files of ten; Parquet has row groups of four. */
+static struct mr_dataset *make_fields(char *folder, const char *format)
 {
     struct mr_error err;
     struct mr_gen *g = NULL;
     struct mr_gen_plan *plan = malloc(sizeof(*plan));
-    struct mr_gen_spec spec = {.format = "hdf5",
+    struct mr_gen_spec spec = {.format = format,
                                .dtype = "uint8",
                                .prefix = "img",
+                               .chunk = {.n = strcmp(format, "hdf5") != 0, .dim = {4}},
                                .fields = "a:u1:300,b:i2:25:target",
                                .files = 3,
                                .samples_per_file = PER_FILE,
@@ -187,7 +188,7 @@ static void fields_of_records_and_files_are_read_and_compared(void **state)
         {"reader: {batch_size: 3, drop_last: false}\npattern: {unit: record, part: 0.5}\n", 30 * 200},
     };
     char folder[] = "/tmp/mr-pattern-fields-XXXXXX";
-    struct mr_dataset *fields = make_fields(folder);
+    struct mr_dataset *fields = make_fields(folder, "hdf5");
     for (size_t i = 0; i < MR_ARRAY_LEN(cases) * 2; i++) {
         struct mr_arena a = {0};
         const struct mr_workload *w = parse(&a, cases[i / 2].more);
@@ -232,6 +233,66 @@ static void fields_of_records_and_files_are_read_and_compared(void **state)
     assert_int_equal(rc, MR_E_CORRUPT);
     assert_non_null(strstr(err.context, "field 'b'"));
     mr_pattern_close(s);
+    mr_arena_done(&a);
+    mr_dataset_close(fields);
+    nftw(folder, remove_file, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+struct chunk_sum {
+    uint64_t n, bytes;
+};
+
+static int sum_chunk(void *user, const struct mr_pattern_range *r, struct mr_error *err)
+{
+    struct chunk_sum *s = user;
+    (void)err;
+    s->n++;
+    s->bytes += r->bytes;
+    return 0;
+}
+
+/* Column chunks as they lie in the file: each is read once for the run of records that share it, and every byte of a
+ * chunk is in a row. */
+static void chunks_of_tables_are_read_once_and_not_decoded(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/mr-pattern-chunks-XXXXXX";
+    struct mr_dataset *fields = make_fields(folder, "parquet");
+    struct mr_arena a = {0};
+    struct mr_error err;
+    const struct mr_workload *w =
+        parse(&a, "reader: {batch_size: 4, drop_last: false}\npattern: {unit: record, sequential_samples: 2}\n");
+    const struct mr_pattern_params p = {
+        .workload = w, .dataset = fields, .store = store, .world = 1, .seed = 9, .keep = true};
+    struct mr_pattern *s = NULL;
+    struct mr_pattern_batch b;
+    struct mr_loader_stats stats;
+    uint64_t rows = 0;
+    assert_int_equal(mr_pattern_open(&p, &s, &err), 0);
+    assert_int_equal(mr_pattern_preload(s, &err), 0);
+    for (uint64_t n = mr_pattern_batches(s); n > 0; n--) {
+        if (mr_pattern_next(s, &b, &err) != 1)
+            fail_msg("%s", err.message);
+        rows += b.n;
+        assert_true(b.bytes[0] > 350); /* a half of two chunks of four values */
+        mr_pattern_release(s);
+    }
+    assert_int_equal(rows, 30);
+    /* Row groups of 4, 4 and 2: runs of two begin a chunk twice, but for the last of a file. */
+    struct chunk_sum all = {0};
+    for (uint64_t id = 0; id < 30; id += 2) {
+        struct pattern_slot slot = {.first_id = id};
+        struct chunk_sum one = {0};
+        assert_int_equal(mr_pattern_each_range(s, &slot, sum_chunk, &one, &err), 0);
+        assert_int_equal(one.n, 2);
+        all.bytes += one.bytes;
+    }
+    mr_pattern_get_stats(s, &stats);
+    assert_int_equal(stats.read_bytes, all.bytes);
+    mr_pattern_close(s);
+    const struct mr_pattern_params compares = {
+        .workload = w, .dataset = fields, .store = store, .world = 1, .keep = true, .verify = true};
+    assert_int_equal(mr_pattern_open(&compares, &s, &err), MR_E_CONFIG);
     mr_arena_done(&a);
     mr_dataset_close(fields);
     nftw(folder, remove_file, 16, FTW_DEPTH | FTW_PHYS);
@@ -397,6 +458,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fields_of_records_and_files_are_read_and_compared),
+        cmocka_unit_test(chunks_of_tables_are_read_once_and_not_decoded),
         cmocka_unit_test(every_sample_once_per_epoch_over_all_ranks),
         cmocka_unit_test(a_part_of_a_file_gives_the_rows_in_it),
         cmocka_unit_test(same_offsets_gives_every_rank_everything),
