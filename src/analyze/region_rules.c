@@ -75,6 +75,7 @@ static const struct {
     {"queue",       "ApplyResult.get",      MR_ROLE_HANDOVER, NO},
     {"queue",       "IMapIterator.next",    MR_ROLE_HANDOVER, NO},
     {"pool",        "task",                 MR_ROLE_TASK, NO},
+    {"pool",        "ray task",             MR_ROLE_FAR_TASK, NO},
     {"queue",       "*",                    MR_ROLE_PART, MR_REGION_QUEUE},
     {"transform",   "*",                    MR_ROLE_PART, MR_REGION_TRANSFORM},
     {"decode",      "*",                    MR_ROLE_PART, MR_REGION_DECODE},

@@ -50,6 +50,7 @@ enum mr_region_role {
     /* ---- of whoever makes batches ---- */
     MR_ROLE_FETCH,       /* one batch, by one worker */
     MR_ROLE_ITEM,        /* one sample, by a worker that does not tell of batches */
+    MR_ROLE_FAR_TASK,    /* the same of a cluster: threads of the program only hand over what is made there */
     MR_ROLE_TASK,        /* what a worker of a pool was given to do: perhaps that */
     MR_ROLE_ROW,         /* our own loader's work for one sample; bears a cause */
     MR_ROLE_ROW_READY,   /* instant */

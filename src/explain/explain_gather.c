@@ -159,7 +159,8 @@ static int add_make(struct explain_worker *w, const struct look *l, uint32_t lan
         .worker = arg[KEY_WORKER] < NO_INDEX ? (uint32_t)arg[KEY_WORKER] : NO_INDEX,
         .lane = lane,
         .item = role != MR_ROLE_FETCH,
-        .task = role == MR_ROLE_TASK};
+        .far = role == MR_ROLE_FAR_TASK,
+        .task = role == MR_ROLE_TASK || role == MR_ROLE_FAR_TASK};
     return 0;
 }
 
@@ -203,6 +204,7 @@ static int take(struct explain_worker *w, const struct look *l, uint32_t lane, u
     case MR_ROLE_FIELD: return add_field(w, l, lane);
     case MR_ROLE_FETCH:
     case MR_ROLE_ITEM:
+    case MR_ROLE_FAR_TASK:
     case MR_ROLE_TASK: return add_make(w, l, lane, role);
     case MR_ROLE_ROW:
     case MR_ROLE_ROW_READY: return add_row(w, l, lane);
@@ -277,18 +279,20 @@ static void drop_passers(struct explain_job *j)
 }
 
 /* Programs use pools for anything. What they do is for batches where nobody else makes any, and no loader is waited
- * for. */
+ * for. What threads hand over that a cluster made is the cluster's. */
 static void drop_tasks(struct explain_job *j)
 {
-    bool others = false;
+    bool others = false, far = false;
     size_t n = 0;
-    for (size_t i = 0; i < j->make.n; i++)
+    for (size_t i = 0; i < j->make.n; i++) {
         others |= !j->make.item[i].task;
+        far |= j->make.item[i].far;
+    }
     for (size_t i = 0; i < j->span.n && !others; i++)
         others = j->span.item[i].role == MR_ROLE_WAIT || j->span.item[i].role == MR_ROLE_COMPUTE ||
                  j->span.item[i].role == MR_ROLE_COMPUTE_LOOP;
     for (size_t i = 0; i < j->make.n; i++)
-        if (!j->make.item[i].task || !others)
+        if (!j->make.item[i].task || (!others && (!far || j->make.item[i].far)))
             j->make.item[n++] = j->make.item[i];
     j->make.n = n;
 }

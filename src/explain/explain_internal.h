@@ -133,6 +133,7 @@ struct explain_make {
     uint32_t lane, worker;                /* worker: number the program gave it, NO_INDEX unknown */
     bool own;                             /* rows of our own loader: between them is no work */
     bool item;                            /* one sample, of which batch nobody knows */
+    bool far;                             /* a task of a cluster's worker */
     bool task;                            /* of a pool: an item, where a loop without a loader waits for it */
 };
 

@@ -461,21 +461,39 @@ void mr_names_ask_no_sockets(void)
     sockets_closed_to_us = true;
 }
 
-static size_t put_address(char *to, const union mr_address *a)
+static size_t put_v4(char *to, const uint8_t *b, uint16_t port)
 {
     size_t n = 0;
-    if (a->any.sa_family == AF_INET) {
-        const uint8_t *b = (const uint8_t *)&a->v4.sin_addr;
-        for (unsigned i = 0; i < 4; i++) {
-            n += mr_decimal(to + n, b[i]);
-            to[n++] = i < 3 ? '.' : ':';
-        }
-        return n + mr_decimal(to + n, mr_net16(a->v4.sin_port));
+    for (unsigned i = 0; i < 4; i++) {
+        n += mr_decimal(to + n, b[i]);
+        to[n++] = i < 3 ? '.' : ':';
     }
+    return n + mr_decimal(to + n, mr_net16(port));
+}
+
+/* One group of an address of version 6, without the zeros in front. */
+static size_t put_group(char *to, unsigned v)
+{
+    size_t n = 0;
+    for (int shift = 12; shift >= 0; shift -= 4)
+        if (n || v >> shift || !shift)
+            to[n++] = "0123456789abcdef"[v >> shift & 15];
+    return n;
+}
+
+/* A server that listens for both versions sees those of version 4 as ::ffff:ADDRESS: named as what they are. */
+static size_t put_address(char *to, const union mr_address *a)
+{
+    static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+    size_t n = 0;
+    if (a->any.sa_family == AF_INET)
+        return put_v4(to, (const uint8_t *)&a->v4.sin_addr, a->v4.sin_port);
     const uint8_t *b = a->v6.sin6_addr.s6_addr;
+    if (!memcmp(b, mapped, sizeof(mapped)))
+        return put_v4(to, b + 12, a->v6.sin6_port);
     to[n++] = '[';
     for (unsigned i = 0; i < 16; i += 2) {
-        n += mr_hex(to + n, (uint64_t)b[i] << 8 | b[i + 1]);
+        n += put_group(to + n, (unsigned)b[i] << 8 | b[i + 1]);
         to[n++] = i < 14 ? ':' : ']';
     }
     to[n++] = ':';

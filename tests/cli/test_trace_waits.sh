@@ -23,6 +23,35 @@ for trace in "$dir/t.mrt" "$dir/alone"; do
         [ "${have:-0}" = "$want" ] || { echo "FAIL: $name: want $want, have ${have:-0} ($trace)"; exit 1; }
     done
 done
+# Addresses of both versions, and of version 4 behind a socket of version 6.
+cat >"$dir/both.py" <<'P'
+import socket, threading
+try:
+    s = socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True)
+except OSError:
+    raise SystemExit(0)
+def serve():
+    for _ in range(2):
+        c, _a = s.accept()
+        c.sendall(c.recv(10))
+        c.close()
+t = threading.Thread(target=serve)
+t.start()
+for a in ("127.0.0.1", "::1"):
+    c = socket.create_connection((a, s.getsockname()[1]))
+    c.sendall(b"x")
+    c.recv(10)
+    c.close()
+t.join()
+print("both")
+P
+if [ "$("$MILLRACE" trace --quiet -o "$dir/both.mrt" -- python3 "$dir/both.py")" = both ]; then
+    "$MILLRACE" export -f csv -o "$dir/both.csv" "$dir/both.mrt"
+    for name in '\[inet 127\.0\.0\.1:[0-9]*\]' '\[inet \[0:0:0:0:0:0:0:1\]:[0-9]*\]'; do
+        [ "$(grep -o "socket:$name" "$dir/both.csv" | sort -u | wc -l)" = 2 ] || { echo "FAIL: $name: two ends: $(grep -o 'socket:[^,]*' "$dir/both.csv" | sort -u)"; exit 1; }
+    done
+fi
+
 python3 - "$dir/t.csv" "$dir/t.mrt" "$dir/alone"/*.mrt <<'P'
 import csv, re, struct, sys
 rows = list(csv.DictReader(open(sys.argv[1])))

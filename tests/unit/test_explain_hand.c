@@ -776,6 +776,34 @@ static struct mr_explanation *run_pool(bool tasks)
     return explain(&w);
 }
 
+/* Ray Data: a thread of the program waits for what workers of a cluster make, and hands it over. */
+static void what_a_cluster_makes_is_not_its_messengers(void **state)
+{
+    struct world w;
+    uint64_t start = 10 * MS;
+    (void)state;
+    open_world(&w);
+    for (unsigned i = 0; i < STEPS; i++, start += 30 * MS) {
+        uint64_t end = start + 30 * MS;
+        const struct mr_mrt_arg busy = {mr_mrt_sink_key(w.sink, "cpu_ns"), 29 * MS, false},
+                                idle = {mr_mrt_sink_key(w.sink, "cpu_ns"), MS / 10, false};
+        put_span(&w, 2, "pool", "ray task", start, end, &busy, 1);
+        put_call(&w, 1, MR_EV_READ, "socket:[inet 10.0.0.1:80]", start, end, 100);
+        put_span(&w, 1, "pool", "task", start, end, &idle, 1);
+        region(&w, "queue", "Queue.get", end + MS / 10 - MR_MIN(w.now, end), true);
+        compute(&w, 3 * MS);
+        backward(&w, 6 * MS);
+        step(&w);
+    }
+    struct mr_explanation *x = explain(&w);
+    assert_int_equal(x->steps, STEPS);
+    assert_int_equal(x->verdict.verdict, MR_VERDICT_INPUT);
+    assert_int_equal(x->verdict.cause, MR_STALL_DECODE);
+    assert_true(part(x, MR_STALL_NETWORK) < 0.1);
+    assert_true(x->workers == 1);
+    mr_explanation_free(x);
+}
+
 static void what_a_pool_makes_is_followed_by_its_tasks(void **state)
 {
     (void)state;
@@ -940,6 +968,7 @@ int main(void)
         cmocka_unit_test(logs_and_settings_are_no_data),
         cmocka_unit_test(a_save_into_memory_is_what_is_written_behind_it),
         cmocka_unit_test(memory_is_healthy_only_if_the_thread_was_awake),
+        cmocka_unit_test(what_a_cluster_makes_is_not_its_messengers),
         cmocka_unit_test(what_a_pool_makes_is_followed_by_its_tasks),
         cmocka_unit_test(waiting_for_others_in_a_call_is_a_wait),
         cmocka_unit_test(with_a_loader_nothing_changes),

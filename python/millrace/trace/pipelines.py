@@ -1,4 +1,5 @@
-"""Input pipelines of which nobody says who made which batch: tf.data, Grain and torchdata's nodes.
+"""Input pipelines of which nobody says who made which batch: tf.data, Grain, torchdata's nodes, DALI
+and Ray Data.
 
 tf.data works in threads of its own, whose calls are in the trace and whose computing is not: a wait says how much CPU
 time the process used during it (`cpu_ns`), which is theirs, as the program waits, and how much its other threads used
@@ -19,7 +20,9 @@ from . import compiled_waits, cpu, now, span
 _here = threading.local()  # inside: this thread waits already; begin: since when a worker process is at its element
 
 
-def _waiting(original, label):
+def _waiting(original, label, ahead=None):
+    """`ahead`: what the iterator says of its readers, as arguments of the wait."""
+
     @functools.wraps(original)
     def traced(self, *args, **kwargs):
         begin = now()
@@ -51,6 +54,8 @@ def _waiting(original, label):
                 if others:
                     said["threads_delay_ns"] = others
             said["cpu_ns"] = all_threads
+            if ahead is not None:
+                said.update(ahead(self))
             _here.last = process_time_ns() - thread_time_ns()
             span("data_loader", name, begin, said)
 
@@ -169,6 +174,45 @@ def grain_threads(module, put):
             span("data_loader", "grain.element", begin, cpu.end(begun, {}))
 
     put(module, "_getitem", _getitem)
+
+
+def _dali_ahead(iterator):
+    try:
+        pipe = iterator._pipes[0]
+        return {"workers": int(pipe.num_threads), "prefetch": int(pipe.cpu_queue_size)}
+    except Exception:  # another kind of iterator, or version
+        return {}
+
+
+def dali(module, put):
+    """nvidia.dali.plugin.pytorch and others: threads of C++ make the batches."""
+    owner = getattr(module, "DALIGenericIterator", None)
+    if owner is not None and "__next__" in owner.__dict__:
+        put(owner, "__next__", _waiting(owner.__dict__["__next__"], "DALIIterator", _dali_ahead))
+
+
+def ray_tasks(module, put):
+    """ray.data ... map_operator: a task of Ray Data's, in a worker process, makes its blocks one by one."""
+    original = getattr(module, "_map_task", None)
+    if not callable(original):
+        return
+
+    @functools.wraps(original)
+    def _map_task(*args, **kwargs):
+        blocks, said = original(*args, **kwargs), None
+        while True:
+            begin = now()
+            begun = cpu.begin() if begin else None
+            try:
+                block = blocks.send(said)
+            except StopIteration as end:
+                return end.value
+            finally:
+                if begin:
+                    span("pool", "ray task", begin, cpu.end(begun, {}))
+            said = yield block  # Ray answers with what it measured
+
+    put(module, "_map_task", _map_task)
 
 
 def grain_workers(module, put):
