@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/strbuf.h"
 #include "probe/calibrate_machine.h"
+#include "store/store.h"
 
 #include <errno.h>
 #include <math.h>
@@ -26,7 +27,8 @@ static const char *const only_names[] = MR_CALIBRATE_ONLY_NAMES;
 #define ROW(key, field, type, def, ...) MR_OPTION(calibrate_options, key, field, type, def, __VA_ARGS__)
 static const struct mr_option calibrate_rows[] = {
     ROW("paths", paths, STRINGS, "[]", .flags = MR_OPTF_POSITIONAL | MR_OPTF_REPEAT | MR_OPTF_REQUIRED,
-        .doc = "Folders to measure: the first stands for the parallel file system, the others for storage classes of a "
+        .doc = "Folders to measure, or s3://BUCKET/PREFIX: the first stands for the parallel file system, the others "
+               "for storage classes of a "
                "node.",
         .example = "millrace calibrate /lustre/me /local/ssd"),
     ROW("budget", budget_ns, DURATION, "60s", .min = 1, .max = 86400,
@@ -109,9 +111,14 @@ static void print_kind(const struct mr_path_calibration *c, const struct mr_prob
 static void print_path(const struct mr_path_calibration *c)
 {
     char size[MR_HUMAN_LEN], space[MR_HUMAN_LEN];
-    printf("%s: test file %s, %s free%s%s\n", c->path, mr_human_bytes((double)c->file_bytes, size),
-           mr_human_bytes((double)c->free_bytes, space), c->in_memory ? ", memory without a device behind it" : "",
-           c->direct ? "" : ", no direct I/O: reads are buffered, after dropping the cache");
+    bool objects = mr_store_is_url(c->path);
+    if (objects)
+        printf("%s: reads of an object of %s; 'threads' are requests at a time\n", c->path,
+               mr_human_bytes((double)c->file_bytes, size));
+    else
+        printf("%s: test file %s, %s free%s%s\n", c->path, mr_human_bytes((double)c->file_bytes, size),
+               mr_human_bytes((double)c->free_bytes, space), c->in_memory ? ", memory without a device behind it" : "",
+               c->direct ? "" : ", no direct I/O: reads are buffered, after dropping the cache");
     printf("  %-26s %9s", "MB/s (median of 3)", "threads");
     for (unsigned i = 0;
          i < c->n && c->points[i].spec.request_bytes == c->points[0].spec.request_bytes &&
@@ -122,7 +129,10 @@ static void print_path(const struct mr_path_calibration *c)
     for (unsigned i = 0; i < c->n; i++)
         if (c->points[i].spec.threads == 1)
             print_kind(c, &c->points[i].spec, best_mbps(c));
-    if (c->opens_per_s.n)
+    if (c->opens_per_s.n && objects)
+        printf("  requests of one byte %.0f/s with %u at a time, HEAD %.0f/s one after the other\n",
+               c->opens_per_s.median, c->meta_threads, c->stats_per_s.median);
+    else if (c->opens_per_s.n)
         printf("  open+close %.0f/s, stat %.0f/s with %u %s\n", c->opens_per_s.median, c->stats_per_s.median,
                c->meta_threads, mr_plural(c->meta_threads, "thread", "threads"));
     putchar('\n');
@@ -236,6 +246,12 @@ const struct mr_command mr_cmd_calibrate = {
         "Measures each folder with 1, 2, 4 ... threads: random and sequential, direct and buffered, reads and writes, "
         "and how many files can be opened per second; then memory and, with --net, the network. Every figure is the "
         "median of three probes. The knee is the least number of threads that reaches 90 % of the best rate.\n"
+        "\n"
+        "Of s3://BUCKET/PREFIX a thread is a request at a time (up to 8 x --max-threads), an open a request of one "
+        "byte: the "
+        "system file has what one connection and all together bring, by size, and how many requests per second there "
+        "are. "
+        "A test object is written there and removed; where that is not allowed, one that is there is read.\n"
         "\n"
         "The test file has no name and takes at most --file-size and 10 % of the free space; nothing stays behind. "
         "Direct requests bypass the page cache; buffered reads start after the file's pages were dropped.\n"

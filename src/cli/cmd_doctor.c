@@ -21,8 +21,8 @@ struct doctor_options {
 
 #define ROW(key, field, type, def, ...) MR_OPTION(doctor_options, key, field, type, def, __VA_ARGS__)
 static const struct mr_option doctor_options[] = {
-    ROW("path", path, STRING, ".", .flags = MR_OPTF_POSITIONAL, .doc = "The folder where data sets would lie.",
-        .example = "millrace doctor /scratch"),
+    ROW("path", path, STRING, ".", .flags = MR_OPTF_POSITIONAL,
+        .doc = "The folder where data sets would lie, or s3://BUCKET/PREFIX.", .example = "millrace doctor /scratch"),
     MR_ROW_JSON(offsetof(struct doctor_options, json), MR_DOC_JSON),
     MR_OPTION_END,
 };
@@ -108,7 +108,10 @@ const struct mr_command mr_cmd_doctor = {
     .summary = "say what on this machine will distort results, and what to do about it",
     .details = "Each line is OK, NOTE or WARN. Examines the file system of PATH (default: here), memory, cores, "
                "clocks, limits, io_uring and MPI. It writes and removes one temporary file of 1 MiB in PATH, if it "
-               "may. The exit status is 0 whatever it finds, 5 if PATH cannot be examined.\n\n"
+               "may. Of s3://BUCKET/PREFIX it examines the endpoint, whose credentials are used and when they end, the "
+               "server's "
+               "clock, and how many requests at a time are answered. The exit status is 0 whatever it finds, 5 if PATH "
+               "cannot be examined.\n\n"
                "  millrace doctor /scratch\n  millrace doctor --json | jq '.checks[] | select(.level==\"warn\")'\n",
     .table = {.section = "doctor",
               .doc = "Examining the machine.",

@@ -2,6 +2,8 @@
 #include "probe/calibrate.h"
 #include "base/clock.h"
 #include "base/common.h"
+#include "probe/object_probe.h"
+#include "store/store.h"
 
 #include <errno.h>
 #include <math.h>
@@ -134,6 +136,8 @@ static int probe_opens(const char *folder, const struct mr_calibrate_options *o,
 int mr_calibrate_path(const char *folder, const struct mr_calibrate_options *o, struct mr_path_calibration *out,
                       struct mr_error *err)
 {
+    if (mr_store_is_url(folder))
+        return mr_calibrate_objects(folder, o, out, err);
     uint64_t begin = mr_now_ns();
     struct mr_path_calibration *c = calloc(1, sizeof(*c));
     struct mr_probe_file f = {.fd = -1, .fd_direct = -1};

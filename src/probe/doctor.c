@@ -1,5 +1,6 @@
 /* The list of findings, and the order of the checks. */
 #include "probe/doctor.h"
+#include "store/store.h"
 #include "base/common.h"
 
 #include <stdarg.h>
@@ -51,7 +52,7 @@ int mr_doctor_examine(const char *path, bool built_with_uring, struct mr_arena *
                       struct mr_error *err)
 {
     *out = (struct mr_doctor){.arena = a, .path = path, .built_with_uring = built_with_uring};
-    int rc = mr_doctor_storage(out, err);
+    int rc = mr_store_is_url(path) ? mr_doctor_objects(out, err) : mr_doctor_storage(out, err);
     if (rc == 0)
         mr_doctor_machine(out);
     return rc;

@@ -49,6 +49,7 @@ void mr_doctor_figure(struct mr_doctor *d, const char *key, double value);
 /* First line of a small file without its newline; false if it cannot be read. */
 bool mr_doctor_read(const char *path, char *line, size_t cap);
 int mr_doctor_storage(struct mr_doctor *d, struct mr_error *err);
+int mr_doctor_objects(struct mr_doctor *d, struct mr_error *err); /* instead, where the path is s3:// */
 void mr_doctor_machine(struct mr_doctor *d);
 
 #endif

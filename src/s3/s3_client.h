@@ -90,7 +90,9 @@ const struct mr_s3_stats *mr_s3_client_stats(const struct mr_s3_client *c);
 const struct mr_http_ops *mr_s3_client_http(const struct mr_s3_client *c);
 const char *mr_s3_client_endpoint(const struct mr_s3_client *c); /* http://127.0.0.1:7070; for people */
 const char *mr_s3_client_source(const struct mr_s3_client *c);   /* where the credentials are from */
-bool mr_s3_client_conditional(const struct mr_s3_client *c);     /* the server has not refused conditional puts */
+time_t mr_s3_client_expires(struct mr_s3_client *c);             /* of the credentials; 0: never, or there are none */
+void mr_s3_client_region(struct mr_s3_client *c, char out[64]);
+bool mr_s3_client_conditional(const struct mr_s3_client *c); /* the server has not refused conditional puts */
 /* The server is MinIO, as far as its answers say. */
 bool mr_s3_client_minio(const struct mr_s3_client *c);
 /* Seconds by which the server's clock is ahead, from its last answer. */

@@ -79,6 +79,10 @@ struct mr_s3_lane {
     unsigned generation;
 };
 
+#define MR_S3_TOKENS_MAX 500.0 /* of the budget for repeats */
+/* ".cn" where names of hosts end so. */
+const char *mr_s3_cn_suffix(const char *region);
+
 /* Fills url and headers of a request, signed now. 0, -ENAMETOOLONG, or why there are no credentials (err set). */
 int mr_s3_prepare(struct mr_s3_lane *l, struct mr_s3_op *op, struct mr_s3_send *s, struct mr_error *err);
 

@@ -47,6 +47,19 @@ int mr_store_remove_objects(struct mr_store *s, const char *folder, const char *
  * whole tree once and write none of it. Nothing elsewhere. */
 void mr_store_remember_listings(struct mr_store *s);
 
+/* A look at the object storage behind an address, with the credentials and the endpoint that a run would use. */
+struct mr_remote_look {
+    char endpoint[320], region[64], credentials[64]; /* credentials: where they are from */
+    bool tls, reached, found;                        /* found: something is below the prefix */
+    int code;                                        /* of a listing; else `why` says more */
+    struct mr_error why;
+    double connect_s, first_byte_s; /* first byte: median, without connecting */
+    double skew_s, expires_s;       /* the server's clock is ahead by so much; credentials end in: 0 never */
+    unsigned asked, answered;       /* requests at a time */
+};
+/* MR_E_USAGE, MR_E_UNSUPPORTED, MR_E_CONFIG where nothing can be asked; what the server says is in `out`. */
+int mr_store_examine_remote(const char *url, struct mr_remote_look *out, struct mr_error *err);
+
 /* From now on each request to object storage is an event, and their sums are one when the store is closed
  * (MR_SPAN_REQUEST, MR_SPAN_OBJECTS). Before the first call; `e` outlives the store, NULL is fine. Nothing elsewhere. */
 struct mr_events;

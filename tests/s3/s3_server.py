@@ -113,6 +113,10 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing on standard error."""
 
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        """The Date header, by the server's own clock."""
+        return super().date_time_string((timestamp or time.time()) + self.state.args.clock_offset)
+
     # ---- signature ----
 
     def check_signature(self, raw_path: str, query: list[tuple[str, str]]) -> None:
