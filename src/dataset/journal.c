@@ -129,6 +129,8 @@ int mr_journal_create(struct mr_store *s, const char *folder, uint32_t rank, con
     j->in_pieces = mr_store_puts_whole(s);
     j->begun_ns = j->in_pieces ? mr_now_ns() : 0;
     int r = j->folder && j->spec ? begin_file(j, err) : mr_error_set(err, -ENOMEM, "cannot write the journal");
+    if (r >= 0 && j->in_pieces) /* the first one at once: a folder with files and no journal is taken for another's */
+        r = next_piece(j, err);
     if (r < 0)
         mr_journal_close(j, NULL);
     else

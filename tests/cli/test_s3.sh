@@ -33,6 +33,17 @@ for format in raw npy npz hdf5 tfrecord csv json jpeg png tar indexed_binary; do
 done
 millrace verify s3://bucket/large >out 2>err || fail "verify large"
 
+# A writer that is killed with its first files done, before its journal's first piece is full: the same command continues.
+admin PUT /_faults '[{"kind": "slow", "seconds": 30, "method": "PUT", "match": "*early/train/img*", "nth": 3}]' >/dev/null
+millrace gen s3://bucket/early --format raw --files 4 --size 1KB -q >/dev/null 2>err &
+pid=$!
+for _ in $(seq 200); do admin GET /_keys | grep -q "early/train/img" && break; sleep 0.05; done
+kill -9 $pid
+wait $pid 2>/dev/null || true
+admin PUT /_reset >/dev/null
+millrace gen s3://bucket/early --format raw --files 4 --size 1KB -q >/dev/null 2>err || fail "gen after a kill"
+millrace verify s3://bucket/early >out 2>err || fail "verify after a kill"
+
 # Existing objects get a manifest there, or on a disk; such a set is read with --store s3.
 millrace gen s3://bucket/plain --format npy --files 30 --size 1KB -q >/dev/null 2>err || fail plain
 millrace scan s3://bucket/plain/train >out 2>err && grep -q "30 npy files, 30 samples" out || fail "scan: $(cat out)"
