@@ -1,5 +1,7 @@
 """`millrace try` on real PyTorch programs: the change is injected, both sides load the same rows in the same order, the run ends behind its window, nothing
-is left behind. MR_TEST_FULL=1 adds verdicts, programs that cannot be tried, and kills."""
+is left behind. MR_TEST_FULL=1 adds verdicts, programs that cannot be tried, and kills.
+
+test-label: once (it starts PyTorch three times)"""
 import glob
 import json
 import os
