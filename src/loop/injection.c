@@ -76,12 +76,18 @@ static bool is_tier(const struct mr_explanation *x, const struct mr_finding *f)
     return is_torch(x) && !x->facts.own_run && !strcmp(f->id, "CK1");
 }
 
+/* Larger reads, of what Python's open() reads in small pieces. */
+static bool is_buffer(const struct mr_explanation *x, const struct mr_finding *f)
+{
+    return is_torch(x) && !x->facts.own_run && !strcmp(f->id, "SZ1");
+}
+
 bool mr_injection_possible(const struct mr_explanation *x, const struct mr_finding *f)
 {
     if (x->facts.own_run)
         return can_run(x, f);
     bool saves = false, loads = false;
-    if (stage_of(x, f) || is_tier(x, f))
+    if (stage_of(x, f) || is_tier(x, f) || is_buffer(x, f))
         return true;
     for (size_t i = 0; i < f->changes && is_torch(x); i++) {
         bool save = !strcmp(f->change[i].target, SAVE);
@@ -185,6 +191,9 @@ int mr_injection_of(const struct mr_explanation *x, const struct mr_finding *f, 
     struct mr_injection i = {.loaders = json_array(), .wanted = wanted_of(x, f, a)};
     i.stage = stage_of(x, f);
     i.tier = is_tier(x, f);
+    i.buffer = is_buffer(x, f);
+    if (i.buffer)
+        i.wanted = "open(..., buffering=1048576) for the data";
     if (i.tier)
         i.wanted = "saves go to memory, and are copied to where they belong while training goes on";
     if (i.stage)
@@ -197,11 +206,11 @@ int mr_injection_of(const struct mr_explanation *x, const struct mr_finding *f, 
     rc = rc ? rc : add_rows(x, f, false, i.loaders);
     rc = rc ? rc : add_rows(x, f, true, i.loaders);
     const json_t *first = json_array_get(i.loaders, 0), *file = json_object_get(first, "file");
-    i.target = file                ? mr_arena_printf(a, "DataLoader at %s:%d", json_string_value(file),
-                                                     (int)json_integer_value(json_object_get(first, "line")))
-               : i.stage           ? "data files"
-               : i.saver || i.tier ? SAVE
-                                   : "DataLoader";
+    i.target = file                  ? mr_arena_printf(a, "DataLoader at %s:%d", json_string_value(file),
+                                                       (int)json_integer_value(json_object_get(first, "line")))
+               : i.stage || i.buffer ? "data files"
+               : i.saver || i.tier   ? SAVE
+                                     : "DataLoader";
     if (rc || !i.target) {
         json_decref(i.loaders);
         return mr_error_set(err, -ENOMEM, "cannot plan the change");

@@ -7,9 +7,12 @@
 
 #include <jansson.h>
 
+#define MR_BUFFER_BYTES 1048576
+
 struct mr_injection {
     json_t *loaders;    /* of the plan: one row per place and role; a new reference; NULL: a run of our own */
     const char *stage;  /* data are read from copies: "memory", "disk"; NULL: from where they lie */
+    bool buffer;        /* Python's open() of the data reads MR_BUFFER_BYTES at a time */
     bool tier;          /* torch.save into memory, copied to where it belongs behind */
     bool saver;         /* torch.save by our own saver */
     const char *words;  /* of a run of our own: behind "millrace run", with the change */

@@ -339,7 +339,8 @@ static json_t *saves_plan(const struct mr_trial *t, const struct mr_trial_one *r
 
 static json_t *stage_plan(const struct mr_trial *t)
 {
-    return json_pack("{s:s, s:s, s:s}", "from", t->data.root, "to", t->staged, "where", t->injection.stage);
+    return json_pack("{s:s, s:s, s:s, s:i}", "from", t->data.root, "to", t->staged, "where",
+                     t->injection.stage ? t->injection.stage : "", "buffer", t->injection.buffer ? MR_BUFFER_BYTES : 0);
 }
 
 static int write_plan(const struct mr_trial *t, const struct mr_trial_one *run, const struct places *p,
@@ -351,7 +352,7 @@ static int write_plan(const struct mr_trial *t, const struct mr_trial_one *run, 
     json_t *saves = plan ? saves_plan(t, run) : NULL;
     if (saves)
         json_object_set_new(plan, "saves", saves);
-    if (plan && run->changed && t->injection.stage)
+    if (plan && run->changed && (t->injection.stage || t->injection.buffer))
         json_object_set_new(plan, "stage", stage_plan(t));
     int rc = plan && json_dump_file(plan, p->plan, 0) == 0 ? 0 : mr_error_set(err, -EIO, "cannot write '%s'", p->plan);
     json_decref(plan);
@@ -542,7 +543,7 @@ static int stage(struct mr_trial *t, struct mr_error *err)
 static int prepare_data(struct mr_trial *t, struct mr_error *err)
 {
     struct mr_error ignored;
-    bool staged = t->injection.stage != NULL;
+    bool staged = t->injection.stage || t->injection.buffer;
     if (t->own || (!staged && !read_storage(t->x)))
         return 0;
     int rc = mr_data_files_of(t->x, &t->data, staged ? err : &ignored);

@@ -15,8 +15,9 @@ class Stage:
 
     def __init__(self, plan: dict[str, Any], tell: Any) -> None:
         self.root = plan["from"] + "/"
-        self.copy: str = plan["to"]
-        self.where: str = plan["where"]
+        self.copy: str = plan.get("to", "")  # empty: they are read where they lie
+        self.where: str = plan.get("where", "")
+        self.buffer: int = plan.get("buffer", 0)  # bytes that Python's open() reads at a time; 0: as it does
         self.tell = tell
         self.told = 0
 
@@ -28,15 +29,29 @@ class Stage:
         if not isinstance(name, str):
             return path
         name = os.path.abspath(name)
-        if not name.startswith(self.root):
+        if not self.copy or not name.startswith(self.root):
             return path
         copy = os.path.join(self.copy, name[len(self.root) :])
         if not os.access(copy, os.R_OK):
             return path
+        self.report("data", self.root[:-1], self.where)
+        return copy
+
+    def report(self, key: str, was: Any, now: Any) -> None:
+        """Once in each process."""
         if self.told != os.getpid():
             self.told = os.getpid()
-            self.tell(set={"data": self.where}, was={"data": self.root[:-1]}, file="", line=0)
-        return copy
+            self.tell(set={key: now}, was={key: was}, file="", line=0)
+
+    def buffering(self, path: Any) -> int:
+        """Of a file that is opened for reading with Python's own buffer; -1: as Python chooses."""
+        if not self.buffer or not isinstance(path, (str, os.PathLike)):
+            return -1
+        name = os.fspath(path)
+        if not isinstance(name, str) or not os.path.abspath(name).startswith(self.root):
+            return -1
+        self.report("buffering", "Python's", self.buffer)
+        return self.buffer
 
 
 def _first(stage: Stage, original: Any) -> Any:
@@ -53,6 +68,8 @@ def _opening(stage: Stage, original: Any) -> Any:
     @functools.wraps(original)
     def open(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:  # noqa: A001
         reads = isinstance(mode, str) and not any(c in mode for c in "wax+")
+        if reads and not args and kwargs.get("buffering", -1) == -1:
+            kwargs["buffering"] = stage.buffering(file)
         return original(stage.find(file) if reads else file, mode, *args, **kwargs)
 
     return open
