@@ -35,6 +35,12 @@ file(CONFIGURE OUTPUT ${dropin}/dftracer/dftracer.h CONTENT "/* DFTracer's macro
 install(DIRECTORY ${dropin} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/millrace)
 install(DIRECTORY workloads DESTINATION ${CMAKE_INSTALL_DATADIR}/millrace)
 
+# llms.txt: commands from the help, pages from doc/README.md.
+if(TARGET millrace)
+  install(CODE "execute_process(COMMAND ${CMAKE_SOURCE_DIR}/scripts/llms $<TARGET_FILE:millrace> OUTPUT_FILE ${CMAKE_BINARY_DIR}/llms.txt COMMAND_ERROR_IS_FATAL ANY)")
+  install(FILES ${CMAKE_BINARY_DIR}/llms.txt DESTINATION ${CMAKE_INSTALL_DOCDIR})
+endif()
+
 # Manual pages and shell completion come from the built program itself, which has the option tables; asked at install time,
 # so that they can never be of another version. A new command needs no edit here.
 if(TARGET millrace)

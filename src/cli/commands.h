@@ -32,6 +32,7 @@
     X(compare)                                                                                                         \
     X(check)                                                                                                           \
     X(export)                                                                                                          \
+    X(mcp)                                                                                                             \
     X(help)
 
 #define MR_COMMAND_DECLARE(name) extern const struct mr_command mr_cmd_##name;

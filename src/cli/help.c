@@ -161,7 +161,7 @@ static const struct {
 } groups[] = {
     {"Try", " demo doctor help "},
     {"Benchmark", " run workloads "},
-    {"Trace and explain", " trace watch report ls try tune compare check export recover "},
+    {"Trace and explain", " trace watch report ls try tune compare check export recover mcp "},
     {"Simulate", " sim calibrate "},
     {"Data", " gen verify scan pack show cat order ckpt cache "},
 };

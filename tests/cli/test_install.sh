@@ -16,6 +16,9 @@ for command in $("$root/bin/millrace" --help | sed -n 's/^  \([a-z][a-z]*\)  .*/
         [ -z "$(groff -man -Tutf8 -ww -z "$page" 2>&1)" ] || fail "groff does not like the page of '$command'"
     fi
 done
+llms=$(find "$root/share" -name llms.txt)
+for command in $("$root/bin/millrace" --help | sed -n 's/^  \([a-z][a-z]*\)  .*/\1/p'); do grep -q "^- .millrace $command" "$llms" || fail "llms.txt lacks '$command'"; done
+for page in "$MR_SOURCE_DIR"/doc/*/*.md; do grep -qF "(doc/${page#"$MR_SOURCE_DIR"/doc/})" "$llms" || fail "llms.txt lacks $page"; done
 grep -q '^\.SH NAME' "$root/share/man/man1/millrace.1" || fail "no manual page of the program"
 bash -n "$root/share/bash-completion/completions/millrace" || fail "bash does not load its completion"
 bash -c "source '$root/share/bash-completion/completions/millrace' && complete -p millrace" >/dev/null || fail "completion is not registered"
