@@ -72,8 +72,9 @@ grep -q 'progress  step 100 of 100' out && grep -q $'\033\[K' out || fail "scree
 soon test -s k.mrt
 "$MILLRACE" watch k.mrt --interval 0.2 >lines 2>err & watcher=$!
 soon grep -q 'steps/s' lines
-pkill -9 -P $job || :
-kill -9 $job 2>/dev/null || : # it may have ended with its program
+kids=$(pgrep -P $job)
+kill -9 $job # before its program: else it completes the trace
+kill -9 $kids
 have=0; wait $watcher || have=$?
 [ $have = 6 ] && grep -q "does not reach its end" err && grep -q "millrace recover k.mrt" err || fail "killed: $have $(cat lines err)"
 wait $job 2>/dev/null || true
