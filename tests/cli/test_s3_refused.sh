@@ -26,7 +26,7 @@ says 5 "hint: get new credentials" env AWS_SESSION_TOKEN=stale-token-0001 millra
 stop_server
 start_server --clock-offset 4000
 says 5 "RequestTimeTooSkewed" millrace verify s3://bucket/set
-says 5 "set this machine's clock" millrace verify s3://bucket/set
+says 5 "ahead of this machine's: set the clock" millrace verify s3://bucket/set
 stop_server
 start_server --region eu-west-1
 S3_TEST_REGION=eu-west-1 make_bucket bucket
