@@ -117,7 +117,9 @@ static void find_clocks(struct mr_trace *t)
         if (t->chunk[i].imported || p->known || v->head.payload_bytes < 24)
             continue;
         int64_t offset = (int64_t)(mr_load_le64(v->payload + 16) - mr_load_le64(v->payload + 8));
-        int64_t apart = t->nodes && t->node[0].has_offset ? offset - t->node[0].real_offset : INT64_MAX;
+        int64_t apart = t->nodes && t->node[0].has_offset
+                            ? (int64_t)((uint64_t)offset - (uint64_t)t->node[0].real_offset)
+                            : INT64_MAX;
         p->real_offset =
             apart > -(int64_t)MR_NS_PER_S && apart < (int64_t)MR_NS_PER_S ? t->node[0].real_offset : offset;
     }

@@ -52,7 +52,7 @@ static int read_process(struct mr_trace *t, const struct mr_mrt_view *v, struct 
     /* All processes of a machine share one offset, so that clock corrections do not shift them against each other. */
     int64_t offset = (int64_t)(mr_load_le64(p + 16) - mr_load_le64(p + 8));
     struct mr_trace_node *n = &t->node[node];
-    int64_t apart = n->has_offset ? offset - n->real_offset : 0;
+    int64_t apart = n->has_offset ? (int64_t)((uint64_t)offset - (uint64_t)n->real_offset) : 0;
     if (!n->has_offset) {
         n->real_offset = offset;
         n->has_offset = true;
