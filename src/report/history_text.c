@@ -176,12 +176,11 @@ json_t *mr_history_json(const struct mr_history *h)
 /* ---- the page ---- */
 
 static void draw_metric(struct mr_page_shell *p, const struct mr_history *h, const struct mr_history_series *s,
-                        enum mr_history_metric m, double *x, double *y)
+                        enum mr_history_metric m, double *y)
 {
     enum mr_compare_metric metric = mr_history_metric_of(m);
     double most = 0;
     for (size_t i = 0; i < s->entries; i++) {
-        x[i] = (double)i + 0.5;
         y[i] = h->entry[s->entry[i]].run.value[metric];
         most = fmax(most, isnan(y[i]) ? 0 : y[i]);
     }
@@ -193,7 +192,8 @@ static void draw_metric(struct mr_page_shell *p, const struct mr_history *h, con
                          .x = {.high = (double)s->entries, .unit = MR_UNIT_COUNT, .name = "run"},
                          .y = {.high = mr_axis_end(most, unit_of(metric)), .unit = unit_of(metric)}};
     mr_strbuf_printf(&p->body, "<h4>%s</h4>\n", title);
-    mr_chart_open(&c, title, "One dot per run, by time; a line for each level.");
+    mr_chart_open(&c, title, "One column per run, by time; a line for each level.");
+    mr_chart_columns(&c, s->entries, &(struct mr_series){"a0", y}, 1, 0.4);
     size_t changes = s->metric[m].changes;
     for (size_t k = 0; k <= changes && changes; k++) {
         const struct mr_change_point *at = s->metric[m].change;
@@ -201,7 +201,6 @@ static void draw_metric(struct mr_page_shell *p, const struct mr_history *h, con
         double level = k ? at[k - 1].after : at[0].before;
         mr_chart_line(&c, 2, (double[]){from, to}, (double[]){level, level}, "a1");
     }
-    mr_chart_dots(&c, s->entries, x, y, "a0");
     for (size_t i = 0; i < s->entries; i++) {
         struct mr_strbuf tip = {0};
         char when[32], v[MR_HUMAN_LEN];
@@ -216,8 +215,8 @@ static void draw_metric(struct mr_page_shell *p, const struct mr_history *h, con
 
 static int put_series(struct mr_page_shell *p, const struct mr_history *h, const struct mr_history_series *s)
 {
-    double *at = malloc(2 * (s->entries + 1) * sizeof(*at));
-    if (!at)
+    double *value = malloc((s->entries + 1) * sizeof(*value));
+    if (!value)
         return -ENOMEM;
     mr_strbuf_puts(&p->body, "<h3>");
     mr_html_name(&p->body, s->name, 80);
@@ -232,9 +231,9 @@ static int put_series(struct mr_page_shell *p, const struct mr_history *h, const
             mr_strbuf_puts(&p->body, "</p>\n");
             mr_strbuf_done(&line);
         }
-        draw_metric(p, h, s, (enum mr_history_metric)m, at, at + s->entries + 1);
+        draw_metric(p, h, s, (enum mr_history_metric)m, value);
     }
-    free(at);
+    free(value);
     return 0;
 }
 

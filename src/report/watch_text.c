@@ -18,7 +18,7 @@ static void put_progress(const struct mr_watch_figures *f, struct mr_strbuf *o)
 {
     char n1[MR_HUMAN_LEN], n2[MR_HUMAN_LEN];
     bool is_known = f->all_steps && strcmp(f->all_by, "this epoch") != 0;
-    mr_strbuf_printf(o, "step %s", mr_human_count(f->steps, n1));
+    mr_strbuf_printf(o, "%sstep %s", f->gaps ? "at least " : "", mr_human_count(f->steps, n1));
     if (is_known)
         mr_strbuf_printf(o, " of %s", mr_human_count(f->all_steps, n2));
     if (f->epoch && f->epochs)
@@ -248,13 +248,13 @@ json_t *mr_watch_json(const struct mr_watch_figures *f)
                                             number(f->slow.others_s));
     json_t *all = f->all_steps ? json_integer((json_int_t)f->all_steps) : json_null();
     return json_pack(
-        "{s:s,s:o,s:o,s:b,s:b,s:o,s:o,s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "schema",
-        "millrace.watch/1", "trace", text_of(f->path), "program", text_of(f->program), "ended", f->ended, "whole",
-        f->whole, "elapsed_s", number((double)f->elapsed_ns / 1e9), "behind_s", number(f->behind_s), "events",
-        (json_int_t)f->events, "processes", (json_int_t)f->processes, "steps", (json_int_t)f->steps, "epoch",
-        (json_int_t)f->epoch, "all_steps", all, "all_steps_by", f->all_by ? json_string(f->all_by) : json_null(),
-        "left_s", number(f->left_s), "steps_per_s", number(f->steps_per_s), "stall_share", number(f->stall),
-        "barrier_share", number(f->barrier), "checkpoint_share", number(f->checkpoint), "accelerator_idle_share",
-        number(f->idle), "accelerator_used_pct", number(f->utilisation), "late", late, "slow_worker", slow, "ranks",
-        ranks, "storage", mounts);
+        "{s:s,s:o,s:o,s:b,s:b,s:b,s:o,s:o,s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}",
+        "schema", "millrace.watch/1", "trace", text_of(f->path), "program", text_of(f->program), "ended", f->ended,
+        "whole", f->whole, "gaps", f->gaps, "elapsed_s", number((double)f->elapsed_ns / 1e9), "behind_s",
+        number(f->behind_s), "events", (json_int_t)f->events, "processes", (json_int_t)f->processes, "steps",
+        (json_int_t)f->steps, "epoch", (json_int_t)f->epoch, "all_steps", all, "all_steps_by",
+        f->all_by ? json_string(f->all_by) : json_null(), "left_s", number(f->left_s), "steps_per_s",
+        number(f->steps_per_s), "stall_share", number(f->stall), "barrier_share", number(f->barrier),
+        "checkpoint_share", number(f->checkpoint), "accelerator_idle_share", number(f->idle), "accelerator_used_pct",
+        number(f->utilisation), "late", late, "slow_worker", slow, "ranks", ranks, "storage", mounts);
 }

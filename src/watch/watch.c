@@ -199,6 +199,17 @@ static void judge_end(struct mr_watch *w, size_t took)
         mr_watch_last(&w->row[i], w->last_ns);
 }
 
+/* A trace of limited size begins anew now and then; several times between two looks, and a part was never read. */
+static void note_gaps(struct mr_watch *w)
+{
+    unsigned turns = 0;
+    for (size_t i = 0; i < w->tails; i++)
+        turns += w->tail[i].turns;
+    for (size_t i = 0; i < w->rows && turns != w->turns; i++)
+        mr_watch_gap(&w->row[i]);
+    w->turns = turns;
+}
+
 int mr_watch_poll(struct mr_watch *w, const atomic_bool *stop, struct mr_error *err)
 {
     size_t took = 0, n = 0;
@@ -213,6 +224,7 @@ int mr_watch_poll(struct mr_watch *w, const atomic_bool *stop, struct mr_error *
         } while (n && !rc);
     if (rc)
         return rc;
+    note_gaps(w);
     read_command(w);
     judge_end(w, took);
     return 0;
@@ -385,6 +397,7 @@ void mr_watch_figures(struct mr_watch *w, struct mr_watch_figures *f)
                                    .processes = w->t->processes,
                                    .ended = w->ended,
                                    .whole = w->whole,
+                                   .gaps = w->turns > 0,
                                    .utilisation = w->utilisation,
                                    .late = SIZE_MAX};
     uint64_t now = horizon(w);

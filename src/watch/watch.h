@@ -50,15 +50,16 @@ struct mr_watch_worker {
 struct mr_watch_figures {
     const char *path, *program; /* trace or folder; words of the command line with blanks between them, or "" */
     uint64_t elapsed_ns, events, processes;
-    double behind_s;                         /* how old the newest event is; of a trace that has ended 0 */
-    bool ended;                              /* nobody writes any more */
-    bool whole;                              /* ... and the end is in the trace */
-    uint64_t steps;                          /* of the rank that is furthest */
-    uint64_t epoch, epochs;                  /* 0 unknown */
-    uint64_t all_steps;                      /* 0 unknown */
-    const char *all_by;                      /* what says how many: "--epochs"; NULL */
-    double left_s;                           /* until its last step; NAN unknown */
-    double steps_per_s;                      /* of one rank; NAN */
+    double behind_s;        /* how old the newest event is; of a trace that has ended 0 */
+    bool ended;             /* nobody writes any more */
+    bool whole;             /* ... and the end is in the trace */
+    bool gaps;              /* the trace keeps its newest events only: steps between two looks may be missing */
+    uint64_t steps;         /* of the rank that is furthest */
+    uint64_t epoch, epochs; /* 0 unknown */
+    uint64_t all_steps;     /* 0 unknown */
+    const char *all_by;     /* what says how many: "--epochs"; NULL */
+    double left_s;          /* until its last step; NAN unknown */
+    double steps_per_s;     /* of one rank; NAN */
     double stall, barrier, checkpoint, idle; /* means over ranks; NAN unknown */
     double utilisation;                      /* of the accelerator, as the driver counts it; NAN */
     const struct mr_watch_rank *rank;

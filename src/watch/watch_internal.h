@@ -88,6 +88,7 @@ struct mr_watch {
     const char *epochs_by;              /* NULL: nothing says how many */
     double utilisation;
     bool ended, whole, read_words;
+    unsigned turns;          /* of all files */
     uint64_t quiet_since_ns; /* monotonic: nothing new and no writer since; 0 */
     char program[512];
     struct mr_watch_rank *shown; /* of the last figures */
@@ -105,6 +106,8 @@ void mr_watch_wait(struct watch_row *r, const struct watch_at *at);
 void mr_watch_optimiser(struct watch_row *r, const struct watch_at *at);
 void mr_watch_part(struct watch_row *r, enum watch_part part, const struct watch_at *at);
 void mr_watch_own_step(struct watch_row *r, const struct watch_at *at, const uint64_t part[PARTS], bool trains);
+/* Events may be missing: the step at hand is not counted. */
+void mr_watch_gap(struct watch_row *r);
 /* Nothing follows: the step at hand is over. */
 void mr_watch_last(struct watch_row *r, uint64_t end);
 void mr_watch_loader(struct watch_row *r, uint64_t loader, uint64_t batches);

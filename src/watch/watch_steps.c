@@ -133,6 +133,13 @@ void mr_watch_wait(struct watch_row *r, const struct watch_at *at)
     r->open = true;
 }
 
+void mr_watch_gap(struct watch_row *r)
+{
+    r->open = false;
+    r->start_ns = 0;
+    memset(r->part, 0, sizeof r->part);
+}
+
 void mr_watch_last(struct watch_row *r, uint64_t end)
 {
     if (r->open)

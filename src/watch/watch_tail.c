@@ -61,6 +61,7 @@ static int follow(struct mr_tail *t, struct mr_error *err)
         return 0;
     close(t->fd);
     t->fd = -1;
+    t->turns++;
     return open_file(t, err);
 }
 

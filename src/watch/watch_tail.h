@@ -15,8 +15,9 @@ struct mr_tail {
     uint64_t skipped_bytes;
     uint8_t *buffer;
     size_t cap;
-    bool ended;   /* its footer was read */
-    bool written; /* somebody holds it open for writing, when last looked */
+    unsigned turns; /* how often another file took its place: what lay between two looks may be missing */
+    bool ended;     /* its footer was read */
+    bool written;   /* somebody holds it open for writing, when last looked */
 };
 
 int mr_tail_open(const char *path, struct mr_tail *t, struct mr_error *err);
