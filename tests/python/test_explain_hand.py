@@ -10,6 +10,8 @@ import subprocess
 import sys
 import tempfile
 
+import printed  # beside this file
+
 MILLRACE, BUILD = os.environ["MILLRACE"], os.environ["MR_BINARY_DIR"]
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hand_torch.py")
 FULL = os.environ.get("MR_TEST_FULL")
@@ -67,6 +69,7 @@ def check(python, folder, way, steps, work, compute, verdict, causes, first, wor
     done = subprocess.run([MILLRACE, "trace", "--quiet", "-o", trace, "--", *command], check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     told = json.loads(done.stdout.decode().strip().splitlines()[-1])
     found = json.loads(subprocess.run([MILLRACE, "report", "--json", trace], check=True, stdout=subprocess.PIPE).stdout)
+    printed.check(found, command)
     findings, facts = [f["id"] for f in found["findings"]], found["facts"]
     what = (way, told, found["verdict"], found["stall"], findings, facts["workers"])
     assert found["verdict"]["class"] == verdict, what

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import tempfile
 
+import printed  # beside this file
+
 MILLRACE, BUILD = os.environ["MILLRACE"], os.environ["MR_BINARY_DIR"]
 SCRIPT = '''
 import json, sys, time
@@ -54,7 +56,9 @@ def report(folder, data, batch, threads, ahead, store, compute):
     command = [sys.executable, script, os.path.join(folder, data), str(batch), str(threads), str(ahead), store, str(compute)]
     done = subprocess.run([MILLRACE, "trace", "--quiet", "-o", trace, "--", *command], check=True, stdout=subprocess.PIPE)
     told = json.loads(done.stdout.decode().strip().splitlines()[-1])
-    return told, json.loads(subprocess.run([MILLRACE, "report", "--json", trace], check=True, stdout=subprocess.PIPE).stdout)
+    found = json.loads(subprocess.run([MILLRACE, "report", "--json", trace], check=True, stdout=subprocess.PIPE).stdout)
+    printed.check(found, command)
+    return told, found
 
 
 def check(folder, data, batch, threads, ahead, store, compute, verdict, cause, first):

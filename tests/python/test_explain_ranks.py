@@ -8,6 +8,8 @@ import subprocess
 import sys
 import tempfile
 
+import printed  # beside this file
+
 MILLRACE, BUILD = os.environ["MILLRACE"], os.environ["MR_BINARY_DIR"]
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "ranks_torch.py")
 FULL = os.environ.get("MR_TEST_FULL")
@@ -41,6 +43,7 @@ def check(python, folder, way, ranks, steps, verdict, culprit, why):
     trace, script = os.path.join(folder, "t.mrt"), [python, SCRIPT, way, str(ranks), str(steps), folder]
     told = run([MILLRACE, "trace", "--quiet", "-o", trace, "--", *script])
     found = json.loads(subprocess.run([MILLRACE, "report", "--json", trace], check=True, stdout=subprocess.PIPE).stdout)
+    printed.check(found, script)
     rows = [r for r in found["by_rank"] if r["steps"]]
     what = (way, ranks, told, found["verdict"], found["culprits"], [(r["rank"], r["time"]) for r in rows])
     assert [r["rank"] for r in rows] == list(range(ranks)), what

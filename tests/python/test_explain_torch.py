@@ -9,6 +9,8 @@ import subprocess
 import sys
 import tempfile
 
+import printed  # beside this file
+
 MILLRACE, BUILD = os.environ["MILLRACE"], os.environ["MR_BINARY_DIR"]
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "starved_torch.py")
 FULL = os.environ.get("MR_TEST_FULL")
@@ -63,6 +65,7 @@ def report(python, folder, way, workers, prefetch, steps, compute):
     done = subprocess.run([MILLRACE, "trace", "--quiet", "-o", trace, "--", *command], check=True, stdout=subprocess.PIPE, env=env)
     told = json.loads(done.stdout.decode().strip().splitlines()[-1])
     found = json.loads(subprocess.run([MILLRACE, "report", "--json", trace], check=True, stdout=subprocess.PIPE).stdout)
+    printed.check(found, command)
     text = subprocess.run([MILLRACE, "report", trace], check=True, stdout=subprocess.PIPE).stdout.decode()
     against = subprocess.run([MILLRACE, "compare", trace, trace], check=True, stdout=subprocess.PIPE).stdout.decode()
     assert "same work: yes" in against and "EiB" not in against, against  # what is not known is no figure
