@@ -87,6 +87,14 @@ class Files(torch.utils.data.Dataset):
         size, piece = int(self.s["size"]), int(self.s["piece"])
         return b"".join(os.pread(self.packed, min(piece, size - at), i * size + at) for at in range(0, size, piece))
 
+    def read_small(self, i: int) -> bytes:
+        """As people read records: open(), seek, read."""
+        if self.packed is None:
+            self.packed = open(os.path.join(self.s["folder"], "all.pack"), "rb")
+        size, piece = int(self.s["size"]), int(self.s["piece"])
+        self.packed.seek(i * size)
+        return b"".join(self.packed.read(min(piece, size - at)) for at in range(0, size, piece))
+
     def read_http(self, i: int) -> bytes:
         if self.connection is None:
             self.connection = http.client.HTTPConnection("127.0.0.1", int(self.s["port"]))
@@ -97,9 +105,10 @@ class Files(torch.utils.data.Dataset):
         kind = self.s["read"]
         if kind == "none":
             return b""
-        return {"file": self.read_file, "packed": self.read_packed, "pieces": self.read_pieces, "http": self.read_http}[
-            kind
-        ](i)
+        return {
+            "file": self.read_file, "packed": self.read_packed, "pieces": self.read_pieces, "small": self.read_small,
+            "http": self.read_http,
+        }[kind](i)  # fmt: skip
 
     def __getitem__(self, i: int) -> torch.Tensor:
         if self.s["init_ms"] and self.ready_in != os.getpid():  # an index, a model for the tokens, a connection
