@@ -114,8 +114,11 @@ static void put_figures(const struct mr_trial *t, struct mr_strbuf *out)
     double of = j->wait.a > 0 ? j->wait.a : NAN;
     row(out, "all waits", j->wait.a, j->wait.b, share(j->wait.saved / of, j->wait.low / of, j->wait.high / of, saved),
         share(t->predicted.share, t->predicted.low, t->predicted.high, predicted));
-    snprintf(saved, sizeof saved, "%s [%s to %s]", seconds(j->gain.saved, s), seconds(j->gain.low, low),
-             seconds(j->gain.high, high));
+    if (isnan(j->gain.low))
+        seconds(j->gain.saved, saved);
+    else
+        snprintf(saved, sizeof saved, "%s [%s to %s]", seconds(j->gain.saved, s), seconds(j->gain.low, low),
+                 seconds(j->gain.high, high));
     if (isnan(j->predicted_low_s))
         seconds(j->predicted_s, predicted);
     else

@@ -249,6 +249,18 @@ def _transformers(saves: Saves, module: Any, put: Any) -> None:
     put(module.Trainer, "_save_checkpoint", _save_checkpoint)
 
 
+def _lightning(saves: Saves, module: Any, put: Any) -> None:
+    original = module.Trainer.__dict__.get("save_checkpoint")
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def save_checkpoint(self: Any, filepath: Any, *args: Any, **kwargs: Any) -> Any:
+        return original(self, filepath if "://" in str(filepath) else saves.place(filepath), *args, **kwargs)
+
+    put(module.Trainer, "save_checkpoint", save_checkpoint)
+
+
 def _accelerate(saves: Saves, module: Any, put: Any) -> None:
     original = module.Accelerator.__dict__.get("save_state")
     if original is None:
@@ -293,6 +305,8 @@ CHANGES = {
     "shutil": _shutil,
     "torch.serialization": _torch,
     "safetensors.torch": _safetensors,
+    "lightning.pytorch.trainer.trainer": _lightning,
+    "pytorch_lightning.trainer.trainer": _lightning,
     "transformers.trainer": _transformers,
     "accelerate.accelerator": _accelerate,
 }
