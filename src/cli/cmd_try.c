@@ -28,7 +28,9 @@ static const struct mr_option try_options[] = {
          "that can be tried."},
     {FIELD(set), .type = MR_OPT_STRINGS, .def = "", .flags = MR_OPTF_REPEAT,
      .doc = "Instead of a finding: an argument of the DataLoader that trains (num_workers, prefetch_factor, "
-            "persistent_workers, pin_memory); of a run of our own an option or a key of its workload.",
+            "persistent_workers, pin_memory), data=memory, data=disk or saver=ours; of a run of our own an option or a "
+            "key of "
+            "its workload.",
      .example = "--set num_workers=8"},
     {FIELD(repeat), .type = MR_OPT_INT, .def = "2", .min = 1, .max = 100,
      .doc = "Runs of each side, in turn: A B B A. One alone gives no verdict."},
