@@ -234,6 +234,12 @@ bool mr_rule_ca2(struct mr_advice *a, struct mr_draft *d)
     return true;
 }
 
+/* Our loader reads folders of pictures as torch's does, and fills a folder on the disk while it trains. */
+static bool ours_tiers(const struct mr_advice *a)
+{
+    return mr_has_pictures(a->x) && a->f->framework && !strcmp(a->f->framework, "pytorch") && !a->f->no_loader;
+}
+
 bool mr_rule_ca3(struct mr_advice *a, struct mr_draft *d)
 {
     const struct mr_explain_facts *f = a->f;
@@ -253,7 +259,12 @@ bool mr_rule_ca3(struct mr_advice *a, struct mr_draft *d)
     set_tier(a, d, &l, MR_SSD_RATE, "a local disk");
     double gib = ceil(1.1 * bytes / (double)MR_GIB);
     mr_change_option(a, d, "reader.tiers", NULL, mr_say(a, "ssd=/tmp/cache:%.0fGiB", gib));
-    mr_change_code(a, d, MR_IDIOM_PYTORCH, "root = '/local/data'    # copied by the first lines of the job script");
+    mr_change_code(a, d, MR_IDIOM_PYTORCH,
+                   ours_tiers(a) ? mr_say(a,
+                                          "from millrace.torch import DataLoader    # the same arguments, and tiers\n"
+                                          "loader = DataLoader(..., tiers='ssd=/tmp/cache:%.0fGiB')",
+                                          gib)
+                                 : "root = '/local/data'    # copied by the first lines of the job script");
     mr_change_argument(a, d, MR_TARGET_DATASET, "cache", NULL, "/local/cache");
     mr_change_storage(a, d, MR_TARGET_FILES, "rsync -a DATA/ /local/data/");
     return true;

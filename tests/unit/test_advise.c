@@ -295,6 +295,28 @@ static void workers_that_cannot_keep_up_get_no_deep_queue(void **state)
     mr_explanation_free(x);
 }
 
+/* Where our loader reads what PyTorch's does, it is what stages onto a disk. */
+static void our_loader_stages_pictures(void **state)
+{
+    (void)state;
+    for (int pictures = 0; pictures < 2; pictures++) {
+        struct mr_explanation *x = starved(2, 4, 0.09, 0.01, MR_STALL_STORAGE, 8);
+        x->facts.format = pictures ? "jpg" : "npz";
+        x->facts.epochs = 3;
+        x->facts.read_bytes = 3e9;
+        x->facts.dataset_bytes = x->facts.node_epoch_bytes = 1e9;
+        x->facts.local_free_bytes = 1e12;
+        for (size_t i = 0; i < x->steps; i++)
+            x->step[i].epoch = (uint32_t)(3 * i / x->steps);
+        advise(x);
+        const struct mr_finding *f = xt_finding(x, "CA3");
+        assert_non_null(f);
+        const char *snippet = f ? f->snippet[MR_IDIOM_PYTORCH] : NULL;
+        assert_true(snippet && !!strstr(snippet, "tiers='ssd=/tmp/cache:2GiB'") == pictures);
+        mr_explanation_free(x);
+    }
+}
+
 /* Advice about pictures is for pictures; a file of the start-up is no data that ranks share. */
 static void advice_is_of_the_data_in_use(void **state)
 {
@@ -1088,6 +1110,7 @@ int main(void)
         cmocka_unit_test(barriers_behind_waits_go_with_the_waits),
         cmocka_unit_test(workers_that_cannot_keep_up_get_no_deep_queue),
         cmocka_unit_test(advice_is_of_the_data_in_use),
+        cmocka_unit_test(our_loader_stages_pictures),
         cmocka_unit_test(larger_reads_get_no_more_than_the_storage_has),
         cmocka_unit_test(snippets_are_of_the_format_in_use),
         cmocka_unit_test(a_change_is_data_from_which_the_text_is_made),
