@@ -59,6 +59,8 @@ static int next_piece(struct mr_journal *j, struct mr_error *err);
 /* Under the lock. */
 static int append_record(struct mr_journal *j, const struct mr_strbuf *record, struct mr_error *err)
 {
+    if (!j->object) /* the last piece was closed, and the next could not be begun */
+        return mr_error_plain(err, -EIO, "cannot write the journal of '%s' any more", j->folder);
     int r = mr_object_write(j->object, record->text, record->len, j->at, err);
     if (r >= 0)
         j->at += record->len;
@@ -177,6 +179,8 @@ int mr_journal_add(struct mr_journal *j, uint64_t file, const struct mr_manifest
 
 int mr_journal_sync(struct mr_journal *j, struct mr_error *err)
 {
+    if (j->in_pieces) /* a piece is durable when it is closed, which another thread may be doing now */
+        return 0;
     return j->object ? j->object->store->ops->fsync(j->object, err) : 0;
 }
 

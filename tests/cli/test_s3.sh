@@ -88,6 +88,13 @@ odd='s3://bucket/a b+c%20d ä&=?#'
 millrace gen "$odd" --format raw --files 2 --size 1KB -q >/dev/null 2>err || fail "odd name"
 millrace verify "$odd" >out 2>err || fail "verify of an odd name"
 
+# A piece of the journal that cannot be written ends the writer with a message, whatever its other threads write then.
+admin PUT /_faults '[{"kind": "slow", "seconds": 0.4, "method": "PUT", "match": "*.raw"}, {"kind": "500", "method": "PUT", "match": "*/1-0.mrj"}]' >/dev/null
+rc=0
+millrace gen s3://bucket/pieces --format raw --files 60 --size 1KB -q --threads 8 --store 's3(deadline=0.3s)' >out 2>err || rc=$?
+[ $rc = 5 ] && grep -q "journal of\|1-0.mrj" err || fail "a piece that cannot be written: $rc"
+admin PUT /_reset >/dev/null
+
 # What is said, and the exit status.
 says() { # STATUS TEXT COMMAND...
     local want=$1 text=$2 rc=0
