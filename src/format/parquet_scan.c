@@ -236,6 +236,8 @@ static int check_column(const struct mr_pq_file *f, unsigned c, struct mr_error 
 {
     const struct mr_pq_column *col = &f->column[c];
     char why[128];
+    if (!*col->name)
+        return mr_error_plain(err, MR_E_UNSUPPORTED, "column %u has no name", c);
     if (col->refused)
         return refuse(col, col->refused, err);
     for (uint64_t g = 0; g < f->n_groups; g++) {
