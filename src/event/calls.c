@@ -86,6 +86,12 @@ bool mr_call_on_socket(unsigned call)
     return (call >= MR_CALL_recv && call <= MR_CALL_sendmmsg) || call == MR_CALL_accept || call == MR_CALL_connect;
 }
 
+bool mr_call_locks(unsigned call)
+{
+    return call == MR_CALL_flock || call == MR_CALL_lockf || call == MR_CALL_fcntl || call == MR_CALL_sys_flock ||
+           call == MR_CALL_sys_fcntl;
+}
+
 static unsigned find_exact(const char *name, size_t len)
 {
     for (unsigned i = MR_CALL_metadata + 1; i < MR_CALL_COUNT; i++)

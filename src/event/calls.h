@@ -562,5 +562,7 @@ bool mr_call_group_known(const char *text, size_t len);
 int mr_kind_moves_data(unsigned kind);
 /* True for calls that can only be made on sockets: their bytes never come from storage. */
 bool mr_call_on_socket(unsigned call);
+/* True for calls that may wait for another process's lock on a file. */
+bool mr_call_locks(unsigned call);
 
 #endif

@@ -41,7 +41,8 @@ static void add_make(struct mr_explain_batch *b, const struct explain_make *m, u
 {
     uint64_t from = explain_span_ns(begin, m->start), to = explain_span_ns(begin, m->end);
     double dur = (double)(m->end - m->start), faults = mr_explain_fault_ns(m);
-    double meta = (double)m->cause[MR_STALL_METADATA], read = reads_of(m->cause) + faults;
+    double meta = (double)m->cause[MR_STALL_METADATA];
+    double read = reads_of(m->cause) - (double)mr_explain_stretched_ns(m) + faults;
     double told = (double)(m->cause[MR_STALL_DECODE] + m->cause[MR_STALL_TRANSFORM] + m->cause[MR_STALL_QUEUE]);
     double left = fmax(0, dur - meta - read);
     double cpu = m->cpu_ns != UNKNOWN ? fmin(left, (double)m->cpu_ns)

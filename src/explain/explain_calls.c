@@ -56,6 +56,7 @@ unsigned mr_explain_wait_class(const struct explain_job *j, unsigned call, unsig
     case MR_EV_COPY:
     case MR_EV_FSYNC: return data_class(j->call_kind[call], fd, dur, result);
     case MR_EV_WAIT: return fd == MR_FD_SOCKET_NET ? MR_WAIT_NETWORK : MR_WAIT_IPC;
+    case MR_EV_HANDLE: return mr_call_locks(call) && !at_memory_speed(dur, 0) ? MR_WAIT_IPC : NONE_CLASS;
     case MR_EV_OPEN:
     case MR_EV_CLOSE:
     case MR_EV_STAT:

@@ -455,6 +455,8 @@ int mr_explain_unite(struct explain_job *j, struct mr_error *err);
 int mr_explain_attribute_stalls(struct explain_job *j);
 /* Of a make: how long it waited for pages of mapped files, as far as its page faults account for that. */
 double mr_explain_fault_ns(const struct explain_make *m);
+/* Of a make's reads: as long as they lasted because the thread had no CPU, and not because of a storage. */
+uint64_t mr_explain_stretched_ns(const struct explain_make *m);
 
 /* ---- explain_checkpoints.c ---- */
 int mr_explain_find_checkpoints(struct explain_job *j);

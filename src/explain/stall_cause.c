@@ -54,6 +54,16 @@ static uint64_t sum_of(const uint64_t cause[MR_STALL_CAUSE_COUNT])
     return sum;
 }
 
+/* Reads that took too long for the page cache, where the thread was on a CPU or ready to run without one: others had
+ * the CPUs in the middle of a copy. At most the run-queue delay, as reads from a storage take CPU time, too. */
+uint64_t mr_explain_stretched_ns(const struct explain_make *m)
+{
+    if (m->own || m->cpu_ns == UNKNOWN)
+        return 0;
+    uint64_t slept = explain_span_ns(m->cpu_ns, m->end - m->start);
+    return MR_MIN(explain_span_ns(slept, m->cause[MR_STALL_STORAGE]), m->delay_ns);
+}
+
 /* Of the time that a make spent in no call and no span: the share on a CPU. 1 where nobody measured. */
 static double cpu_share(const struct explain_make *m)
 {
@@ -61,7 +71,7 @@ static double cpu_share(const struct explain_make *m)
     if (m->cpu_ns == UNKNOWN || !left)
         return 1;
     uint64_t busy = m->cause[MR_STALL_PAGE_CACHE] + m->cause[MR_STALL_METADATA] + m->cause[MR_STALL_DECODE] +
-                    m->cause[MR_STALL_TRANSFORM] + m->cause[MR_STALL_QUEUE];
+                    m->cause[MR_STALL_TRANSFORM] + m->cause[MR_STALL_QUEUE] + mr_explain_stretched_ns(m);
     uint64_t cpu = explain_span_ns(busy, m->cpu_ns);
     return cpu >= left ? 1 : (double)cpu / (double)left;
 }
@@ -86,7 +96,7 @@ struct delay {
 static struct delay delay_of(const struct explain_make *m)
 {
     uint64_t told = sum_of(m->cause), rest = explain_span_ns(told, m->end - m->start);
-    double work = cpu_share(m) * (double)rest, delay = (double)m->delay_ns;
+    double work = cpu_share(m) * (double)rest + (double)mr_explain_stretched_ns(m), delay = (double)m->delay_ns;
     double sleep = (double)m->cause[MR_STALL_WORKER] + off_cpu(m) - mr_explain_fault_ns(m);
     for (unsigned i = 0; i < MR_ARRAY_LEN(on_cpu); i++)
         work += (double)m->cause[on_cpu[i]];
@@ -100,6 +110,12 @@ static struct delay delay_of(const struct explain_make *m)
 static void move_delay(const struct explain_make *m, uint64_t cause[MR_STALL_CAUSE_COUNT])
 {
     struct delay d = delay_of(m);
+    uint64_t copies = mr_explain_stretched_ns(m);
+    if (copies) {
+        copies = (uint64_t)((double)cause[MR_STALL_STORAGE] * (double)copies / (double)m->cause[MR_STALL_STORAGE]);
+        cause[MR_STALL_STORAGE] -= copies;
+        cause[MR_STALL_PAGE_CACHE] += copies;
+    }
     for (unsigned i = 0; i <= MR_ARRAY_LEN(on_cpu); i++) {
         unsigned from = i < MR_ARRAY_LEN(on_cpu) ? on_cpu[i] : MR_STALL_WORKER;
         uint64_t part = (uint64_t)((double)cause[from] * (from == MR_STALL_WORKER ? d.sleep : d.work));

@@ -692,6 +692,66 @@ static void a_sleep_that_ends_without_a_cpu_waits_for_one(void **state)
     }
 }
 
+/* Copies out of the page cache in the middle of which others got the CPU look as slow as a storage; a thread that never
+ * slept waited for none. Asleep in them, it did. */
+static void a_copy_that_others_interrupt_is_no_storage(void **state)
+{
+    (void)state;
+    for (unsigned waits = 0; waits < 2; waits++) {
+        struct world w;
+        open_world(&w, 1, 2);
+        uint32_t delay = mr_mrt_sink_key(w.sink, "delay_ns");
+        uint64_t t = 10 * MS;
+        for (uint64_t b = 0; b < STEPS; b++, t += 1000 * MS) {
+            const struct mr_mrt_arg arg[] = {{.key = w.key_batch, .value = (int64_t)b},
+                                             {.key = w.key_epoch, .value = 0},
+                                             {.key = w.key_worker, .value = 0},
+                                             {.key = w.key_cpu, .value = 190 * MS},
+                                             {.key = delay, .value = 800 * MS}};
+            for (unsigned k = 0; k < 20; k++)
+                w.events->emit(w.events, &(struct mr_event){.kind = MR_EV_READ,
+                                                            .call = MR_CALL_pread,
+                                                            .tid = 1,
+                                                            .start_ns = t + k * 45 * MS,
+                                                            .dur_ns = 30 * MS,
+                                                            .path_id = w.file,
+                                                            .result = 4096});
+            span(&w, w.fetch, 1, t, t + 990 * MS, arg, waits ? 5 : 4);
+            put_wait(&w, b, t + 500 * MS, t + 990 * MS);
+        }
+        struct mr_explanation *x = explain(&w);
+        check_sums(x);
+        assert_int_equal(x->verdict.cause, waits ? MR_STALL_CPU : MR_STALL_STORAGE);
+        assert_true(waits ? part(x, MR_STALL_STORAGE) < 0.01 && part(x, MR_STALL_CPU) > 0.7
+                          : part(x, MR_STALL_STORAGE) > 0.5);
+        mr_explanation_free(x);
+    }
+}
+
+/* The wait for a lock on a file, which another process holds, is the wait for a lock. */
+static void a_lock_on_a_file_is_a_lock(void **state)
+{
+    (void)state;
+    struct world w;
+    open_world(&w, 1, 2);
+    uint64_t t = 10 * MS;
+    for (uint64_t b = 0; b < STEPS; b++, t += 1000 * MS) {
+        w.events->emit(w.events, &(struct mr_event){.kind = MR_EV_HANDLE,
+                                                    .call = MR_CALL_flock,
+                                                    .tid = 1,
+                                                    .start_ns = t + 10 * MS,
+                                                    .dur_ns = 600 * MS,
+                                                    .path_id = w.file});
+        put_fetch(&w, b, 1, t, t + 990 * MS, 20 * MS);
+        put_wait(&w, b, t + 500 * MS, t + 990 * MS);
+    }
+    struct mr_explanation *x = explain(&w);
+    check_sums(x);
+    assert_int_equal(x->verdict.cause, MR_STALL_WORKER);
+    assert_true((double)x->batch[1].lock_s > 0.55 && (double)x->batch[1].lock_s < 0.65);
+    mr_explanation_free(x);
+}
+
 /* A batch that is ready and does not come, while the worker is at the next one: passing it on; without a CPU for the
  * worker there is none for the thread that passes it on either. */
 static void batches_that_no_cpu_passes_on_wait_for_one(void **state)
@@ -831,6 +891,8 @@ int main(void)
         cmocka_unit_test(helpers_are_followed_while_the_worker_sleeps),
         cmocka_unit_test(waiting_for_a_cpu_is_a_cause_of_its_own),
         cmocka_unit_test(a_sleep_that_ends_without_a_cpu_waits_for_one),
+        cmocka_unit_test(a_copy_that_others_interrupt_is_no_storage),
+        cmocka_unit_test(a_lock_on_a_file_is_a_lock),
         cmocka_unit_test(batches_that_no_cpu_passes_on_wait_for_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
