@@ -53,7 +53,7 @@ int mr_trial_apply(const struct mr_trial *t, bool write, bool silent, bool wante
     json_t *places = NULL;
     char *diff = NULL;
     struct mr_error why;
-    int rc = mr_injection_places(t->finding, &places, &why);
+    int rc = mr_injection_places(t->x, t->finding, &places, &why);
     rc = rc ? rc : mr_apply(places, write, &diff, &why);
     if (!rc && !silent) {
         putchar('\n');
@@ -61,9 +61,11 @@ int mr_trial_apply(const struct mr_trial *t, bool write, bool silent, bool wante
     }
     if (!rc && write)
         mr_log(MR_LOG_NOTE, "the script was changed as shown");
-    if (rc && wanted && err)
+    if (rc && wanted && write && err)
         *err = why;
+    else if (rc && wanted) /* what was measured stays true */
+        mr_log(MR_LOG_WARN, "%s", why.message);
     json_decref(places);
     free(diff);
-    return wanted ? rc : 0;
+    return wanted && write ? rc : 0;
 }

@@ -127,6 +127,21 @@ static json_t *settings_of(const struct mr_finding *f, bool evaluates)
     return set;
 }
 
+static bool makes_loaders(const struct mr_explain_place *p, bool evaluates)
+{
+    return p->file && !isnan(p->loader) && !strcmp(p->call, LOADER) && (evaluates ? p->evaluates : p->trains);
+}
+
+/* One line may make the loaders of training and of evaluation, with other arguments: a function does. */
+static bool is_mixed(const struct mr_explanation *x, const char *file, unsigned line)
+{
+    bool has[2] = {false, false};
+    for (size_t i = 0; i < x->places; i++)
+        for (int k = 0; k < 2; k++)
+            has[k] |= makes_loaders(&x->place[i], k) && x->place[i].line == line && !strcmp(x->place[i].file, file);
+    return has[0] && has[1];
+}
+
 /* A row for every line at which such loaders are made; one for all of them where no line is known. */
 static int add_rows(const struct mr_explanation *x, const struct mr_finding *f, bool evaluates, json_t *rows)
 {
@@ -136,12 +151,11 @@ static int add_rows(const struct mr_explanation *x, const struct mr_finding *f, 
     int failed = !set;
     for (size_t i = 0; i < x->places && json_object_size(set); i++) {
         const struct mr_explain_place *p = &x->place[i];
-        if (!p->file || isnan(p->loader) || strcmp(p->call, LOADER) != 0 || !(evaluates ? p->evaluates : p->trains))
+        if (!makes_loaders(p, evaluates))
             continue;
-        /* One line may make the loaders of both. */
         failed |=
             json_array_append_new(rows, json_pack("{s:s, s:s, s:i, s:b, s:O}", "role", role, "file", p->file, "line",
-                                                  (int)p->line, "mixed", p->trains && p->evaluates, "set", set));
+                                                  (int)p->line, "mixed", is_mixed(x, p->file, p->line), "set", set));
         any = true;
     }
     if (!any && json_object_size(set))
@@ -178,6 +192,27 @@ static int not_possible(const struct mr_explanation *x, const struct mr_finding 
     return rc;
 }
 
+/* "DataLoader at train.py:41, and one more line". */
+static const char *loaders_of(const json_t *rows, struct mr_arena *a)
+{
+    const json_t *first = json_array_get(rows, 0);
+    int line = (int)json_integer_value(json_object_get(first, "line"));
+    size_t more = 0;
+    for (size_t i = 1; i < json_array_size(rows); i++) {
+        size_t k = 0;
+        while (k < i && !(json_equal(json_object_get(json_array_get(rows, i), "line"),
+                                     json_object_get(json_array_get(rows, k), "line")) &&
+                          json_equal(json_object_get(json_array_get(rows, i), "file"),
+                                     json_object_get(json_array_get(rows, k), "file"))))
+            k++;
+        more += k == i;
+    }
+    return mr_arena_printf(a, "DataLoader at %s:%d%s", json_string_value(json_object_get(first, "file")), line,
+                           more > 1    ? mr_arena_printf(a, ", and %zu more lines", more)
+                           : more == 1 ? ", and one more line"
+                                       : "");
+}
+
 int mr_injection_of(const struct mr_explanation *x, const struct mr_finding *f, struct mr_arena *a,
                     struct mr_injection *out, struct mr_error *err)
 {
@@ -205,9 +240,8 @@ int mr_injection_of(const struct mr_explanation *x, const struct mr_finding *f, 
     int rc = i.loaders && i.wanted ? 0 : -ENOMEM;
     rc = rc ? rc : add_rows(x, f, false, i.loaders);
     rc = rc ? rc : add_rows(x, f, true, i.loaders);
-    const json_t *first = json_array_get(i.loaders, 0), *file = json_object_get(first, "file");
-    i.target = file                  ? mr_arena_printf(a, "DataLoader at %s:%d", json_string_value(file),
-                                                       (int)json_integer_value(json_object_get(first, "line")))
+    const json_t *file = json_object_get(json_array_get(i.loaders, 0), "file");
+    i.target = file                  ? loaders_of(i.loaders, a)
                : i.stage || i.buffer ? "data files"
                : i.saver || i.tier   ? SAVE
                                      : "DataLoader";
@@ -284,22 +318,53 @@ int mr_injection_settings(const struct mr_explanation *x, const char *const *set
     return words ? 0 : mr_error_set(err, -ENOMEM, "cannot plan the change");
 }
 
-int mr_injection_places(const struct mr_finding *f, json_t **out, struct mr_error *err)
+/* Adds an argument to the row of a line, which it makes where there is none. */
+static int put_place(json_t *list, const char *file, unsigned line, const struct mr_change *c)
 {
-    json_t *list = json_array(), *set = NULL;
-    const struct mr_change *last = NULL;
+    json_t *row = NULL;
+    for (size_t i = 0; i < json_array_size(list) && !row; i++) {
+        row = json_array_get(list, i);
+        if (json_integer_value(json_object_get(row, "line")) != line ||
+            strcmp(json_string_value(json_object_get(row, "file")), file) != 0)
+            row = NULL;
+    }
+    if (!row &&
+        json_array_append_new(list, row = json_pack("{s:s, s:i, s:{}}", "file", file, "line", (int)line, "set")) != 0)
+        return -ENOMEM;
+    return json_object_set_new(json_object_get(row, "set"), c->key, value_of(c->to));
+}
+
+/* Of a change that concerns the loaders of several lines. */
+static int put_places(const struct mr_explanation *x, json_t *list, const struct mr_change *c)
+{
+    bool evaluates = !strcmp(c->target, EVALUATION);
+    int failed = 0;
+    for (size_t i = 0; i < x->places; i++)
+        if (makes_loaders(&x->place[i], evaluates) && !x->place[i].by)
+            failed |= put_place(list, x->place[i].file, x->place[i].line, c);
+    return failed;
+}
+
+int mr_injection_places(const struct mr_explanation *x, const struct mr_finding *f, json_t **out, struct mr_error *err)
+{
+    json_t *list = json_array();
     int failed = !list;
-    for (size_t i = 0; i < f->changes; i++) {
+    for (size_t i = 0; i < f->changes && !failed; i++) {
         const struct mr_change *c = &f->change[i];
-        if (!can_inject(c) || is_same(c) || !c->file || !strcmp(c->target, SAVE) || !strcmp(c->key, "loader"))
+        if (can_inject(c) && !is_same(c) && strcmp(c->target, SAVE) != 0 && strcmp(c->key, "loader") != 0)
+            failed = c->file ? put_place(list, c->file, c->line, c) : put_places(x, list, c);
+    }
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *row = json_array_get(list, i);
+        const char *file = json_string_value(json_object_get(row, "file"));
+        unsigned line = (unsigned)json_integer_value(json_object_get(row, "line"));
+        if (!is_mixed(x, file, line))
             continue;
-        if (!last || strcmp(last->file, c->file) != 0 || last->line != c->line) {
-            set = json_object();
-            failed |= json_array_append_new(
-                list, json_pack("{s:s, s:i, s:o}", "file", c->file, "line", (int)c->line, "set", set));
-            last = c;
-        }
-        failed |= json_object_set_new(set, c->key, value_of(c->to));
+        mr_error_plain(err, MR_E_UNSUPPORTED,
+                       "there is no diff: %s:%u makes the loaders of training and of evaluation; change it by hand",
+                       file, line);
+        json_decref(list);
+        return MR_E_UNSUPPORTED;
     }
     if (!failed && json_array_size(list)) {
         *out = list;

@@ -23,8 +23,9 @@ struct mr_injection {
 /* MR_E_UNSUPPORTED with the reason and the lines to change by hand: nothing of it can be injected. */
 int mr_injection_of(const struct mr_explanation *x, const struct mr_finding *f, struct mr_arena *a,
                     struct mr_injection *out, struct mr_error *err);
-/* The same for mr_apply: list of {"file", "line", "set"}; a new reference. MR_E_UNSUPPORTED: no line is known. */
-int mr_injection_places(const struct mr_finding *f, json_t **out, struct mr_error *err);
+/* The same for mr_apply: list of {"file", "line", "set"}, a row for each line that makes such loaders; a new
+ * reference. MR_E_UNSUPPORTED: no line is known, or one makes loaders of training and of evaluation. */
+int mr_injection_places(const struct mr_explanation *x, const struct mr_finding *f, json_t **out, struct mr_error *err);
 /* A finding made of settings, KEY=VALUE, by the arena. MR_E_USAGE: a loader has no such argument. */
 int mr_injection_settings(const struct mr_explanation *x, const char *const *set, struct mr_arena *a,
                           struct mr_finding **out, struct mr_error *err);

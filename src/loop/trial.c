@@ -21,9 +21,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define STEPS 100u /* of a window */
-#define BEFORE 20u /* steps in front of it, when workers start and caches fill */
-#define EVENTS 3u  /* begins of epochs, or saves, within the window where it is about them */
+#define STORED 0.02 /* of the waits, for storage: less is no reason to drop data from the page cache */
+#define STEPS 100u  /* of a window */
+#define BEFORE 20u  /* steps in front of it, when workers start and caches fill */
+#define EVENTS 3u   /* begins of epochs, or saves, within the window where it is about them */
 #define STEPS_MOST 1000u
 #define SAVED_MOST 64u
 #define LIMIT_S 60.0
@@ -425,8 +426,9 @@ static int not_reached(struct mr_trial *t, const struct mr_rerun_result *r, cons
     else
         mr_error_plain(err, rc, "'%s' ended before step %" PRIu64 " when it was run again", t->program, t->to);
     mr_error_context(err, "in run %s", p->name);
-    mr_error_hint(err,
-                  "--steps FROM:TO chooses an earlier window, --limit more time, --out FOLDER keeps what it printed");
+    mr_error_hint(err, has_failed(r) ? "--out FOLDER keeps all that it printed"
+                                     : "--steps FROM:TO chooses an earlier window, --limit more time, --out FOLDER "
+                                       "keeps what it printed");
     return rc;
 }
 
@@ -524,7 +526,8 @@ static int run_once(struct mr_trial *t, struct mr_trial_one *run, struct mr_erro
 /* Whether what the recorded run waited for came from storage, so that the page cache must not serve the trial's runs. */
 static bool read_storage(const struct mr_explanation *x)
 {
-    return x->stall[MR_STALL_STORAGE] + x->stall[MR_STALL_METADATA] > x->stall[MR_STALL_PAGE_CACHE];
+    uint64_t storage = x->stall[MR_STALL_STORAGE] + x->stall[MR_STALL_METADATA];
+    return storage > x->stall[MR_STALL_PAGE_CACHE] && (double)storage > STORED * (double)x->ns[MR_TIME_STALL];
 }
 
 static int stage(struct mr_trial *t, struct mr_error *err)

@@ -25,6 +25,12 @@ def prepare(loader):  # as accelerate and Lightning: the same data, another obje
 
 def make(data):
     return DataLoader(data, batch_size=4)
+
+def wrap():  # as Lightning while it asks for loaders
+    init = DataLoader.__init__
+    def wrapper(obj, *args, **kwargs):
+        return init(obj, *args, **kwargs)
+    DataLoader.__init__ = wrapper
 """
 
 SCRIPT = """
@@ -44,6 +50,7 @@ class Mine(DataLoader):
     def __init__(self, data):
         super().__init__(data, batch_size=4, pin_memory=False)
 
+accelerate.wrap()
 train = accelerate.prepare(DataLoader(  # MADE
     Slow(), batch_size=4, num_workers=0))
 test = Mine(Slow())  # TEST

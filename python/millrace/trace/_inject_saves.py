@@ -137,6 +137,8 @@ def _save(saves: Saves, original: Any) -> Any:
     @functools.wraps(original)
     def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
         if not isinstance(f, (str, os.PathLike)):
+            if saves.saver and saves.own is None:
+                saves.tell(refused="torch.save is given an open file; ours takes the place of torch.save(STATE, PATH)")
             return original(obj, f, *args, **kwargs)
         if saves.saver and saves.save(obj, f):
             return None

@@ -57,8 +57,8 @@ def of_call(frame):
 
 
 def _maker(made, frame):
-    """The frame that makes an object: not those of its class's own constructors."""
-    while frame is not None and frame.f_code.co_name == "__init__" and frame.f_code.co_argcount:
+    """The frame that makes an object: not those of its class's own constructors, or of what wraps them (Lightning)."""
+    while frame is not None and frame.f_code.co_argcount:
         if frame.f_locals.get(frame.f_code.co_varnames[0]) is not made:
             break
         frame = frame.f_back
