@@ -19,9 +19,9 @@ if subprocess.run([sys.executable, "-c", "import torch"], capture_output=True).r
     sys.exit(77)
 
 
-def trace(folder, *words):
+def trace(folder, *words, **more):
     path = os.path.join(folder, "-".join(words[:2]) + ".mrt")
-    subprocess.run([MILLRACE, "trace", "-q", "-o", path, "--", sys.executable, SCRIPT, *words], check=True, cwd=folder)
+    subprocess.run([MILLRACE, "trace", "-q", "-o", path, "--", sys.executable, SCRIPT, *words], check=True, cwd=folder, **more)
     return path
 
 
@@ -31,11 +31,14 @@ def millrace_try(*words, **more):
 
 def injection_changes_nothing_but_the_workers(folder):
     log, out = os.path.join(folder, "rows"), os.path.join(folder, "tried")
-    path = trace(folder, "starved", "30", log)
+    sockets = os.path.join(folder, "tmp")  # of workers, which are ended in the window
+    os.mkdir(sockets)
+    env = dict(os.environ, TMPDIR=sockets)
+    path = trace(folder, "starved", "30", log, env=env)
     done = millrace_try("--apply", "-n", path)
     assert done.returncode == 0 and "-        num_workers=1," in done.stdout and "+        num_workers=" in done.stdout, done
     open(log, "w").close()
-    done = millrace_try("--steps", "5:20", "--repeat", "1", "--json", "--out", out, path)
+    done = millrace_try("--steps", "5:20", "--repeat", "1", "--json", "--out", out, path, env=env)
     assert done.returncode == 6, done  # one run of each side
     told = json.loads(done.stdout)
     assert told["verdict"] == "not decided" and "num_workers 1 -> " in told["injected"] and told["steps"] == [5, 20], told
@@ -47,6 +50,7 @@ def injection_changes_nothing_but_the_workers(folder):
         rows.setdefault(process, []).append((int(step), values))
     a, b = rows.values()
     assert a == b and 20 <= len(a) <= 22, (a, b)  # the window, and the step behind it
+    assert not glob.glob(os.path.join(sockets, "*")), os.listdir(sockets)
     assert sorted(os.listdir(out)) == ["a1.log", "a1.mrt", "b1.log", "b1.mrt"], os.listdir(out)
     found = json.loads(subprocess.run([MILLRACE, "report", "--json", os.path.join(out, "b1.mrt")], check=True, stdout=subprocess.PIPE).stdout)
     assert found["facts"]["workers"] == told["loaders"][0]["set"]["num_workers"], found["facts"]

@@ -12,6 +12,7 @@ import inspect
 import json
 import os
 import sys
+import tempfile
 import threading
 import time
 from typing import Any
@@ -24,6 +25,7 @@ LAUNCHERS = (  # variables: number of a rank on this machine, and how many there
     ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
 )
 _here = threading.local()
+SOCKET_FOLDER = 75  # bytes: names of sockets have 107, of which 33 are multiprocessing's
 TOGETHER_NS = 2000000  # between the waits of one step for several loaders, as in src/explain/explain_steps.c
 
 
@@ -246,6 +248,15 @@ def _own_loader(plan: _Plan, module: Any, put: Any) -> None:
         put(iterator, "__next__", _of_next(plan, iterator.__dict__["__next__"]))
 
 
+def _sockets(plan: _Plan, module: Any, put: Any) -> None:
+    """Workers keep sockets in a folder that their parent's process removes when it ends by itself: a run that is ended
+    in its window would leave them in /tmp. Here they are the trial's."""
+    folder = os.path.dirname(plan.report)
+    config = module.process.current_process()._config
+    if config.get("tempdir") is None and len(folder) < SOCKET_FOLDER:
+        config["tempdir"] = tempfile.mkdtemp(prefix="pymp-", dir=folder)
+
+
 def _of(state: Any, change: Any) -> Any:
     return lambda plan, module, put: change(state, module, put)
 
@@ -267,6 +278,7 @@ def add_to(patches: dict[str, Any], put: Any) -> None:
 
     behind("torch.utils.data.dataloader", _torch_loader)
     behind("millrace.torch", _own_loader)
+    behind("multiprocessing.util", _sockets)
     if plan.stage:
         from . import _inject_stage
 
