@@ -12,6 +12,7 @@
 #include "base/common.h"
 #include "base/log.h"
 #include "base/strbuf.h"
+#include "loop/injection.h"
 #include "report/page.h"
 #include "report/report_csv.h"
 #include "report/report_run.h"
@@ -142,6 +143,14 @@ static bool wants_colour(void)
     return isatty(STDOUT_FILENO) && !(no && *no) && term && strcmp(term, "dumb") != 0;
 }
 
+/* Whether 'millrace try' measures the best finding on the program that was traced. */
+static bool can_try(const struct report_options *o, const struct mr_explanation *x)
+{
+    return o->trace.n == 1 && !x->facts.own_run && !(x->facts.nodes > 1) && x->start && x->start->command &&
+           x->start->command[0] && x->finding[0].severity > MR_SEVERITY_NOTE &&
+           mr_injection_possible(x, &x->finding[0]);
+}
+
 /* A command that exists and leads on. */
 static const char *next_command(const struct report_options *o, const struct mr_explanation *x, struct mr_arena *a)
 {
@@ -158,7 +167,10 @@ static const char *next_command(const struct report_options *o, const struct mr_
     if (why && !x->findings)
         next = "millrace trace -o run.mrt -- python train.py    # sees workers and I/O";
     else if (x->findings && !quiet)
-        next = mr_arena_printf(a, "millrace report%s --explain %s", paths.text, x->finding[0].id);
+        next = mr_arena_printf(a, "millrace report%s --explain %s%s%s%s", paths.text, x->finding[0].id,
+                               can_try(o, x) ? mr_arena_printf(a, "\n       millrace try %s", x->finding[0].id) : "",
+                               can_try(o, x) ? paths.text : "",
+                               can_try(o, x) ? "    # measures it, on the program itself" : "");
     else
         next = mr_arena_printf(a, "millrace report%s %s", paths.text,
                                quiet                                     ? "--all"

@@ -96,7 +96,7 @@ def check(python, folder, way, workers, prefetch, steps, compute, verdict, cause
     assert found["facts"]["framework"] == "pytorch" and found["facts"]["workers"] == workers, found["facts"]
     assert len(found["workers"]) == workers, found["workers"]
     lines = text.splitlines()
-    wide = max(len(line) for line in lines if "try: " not in line and "then: " not in line and not line.startswith(("NEXT", "millrace")))
+    wide = max(len(line) for line in lines if "try: " not in line and "then: " not in line and not line.lstrip().startswith(("NEXT", "millrace")))
     assert len(lines) <= 40 and wide <= 100 and "VERDICT" in lines[2] and text.isascii(), text
     print("%s, %d workers: %s, %s; waited %.2f s, by the report %.2f s" % (way, workers, found["verdict"]["class"], found["verdict"]["cause"],
                                                                         told["waited_s"], found["verdict"]["stall_s"]))

@@ -37,6 +37,8 @@ def injection_changes_nothing_but_the_workers(folder):
     path = trace(folder, "starved", "30", log, env=env)
     done = millrace_try("--apply", "-n", path)
     assert done.returncode == 0 and "-        num_workers=1," in done.stdout and "+        num_workers=" in done.stdout, done
+    found = subprocess.run([MILLRACE, "report", path], check=True, stdout=subprocess.PIPE, universal_newlines=True).stdout
+    assert "\n       millrace try TH2 %s " % path in found, found
     open(log, "w").close()
     done = millrace_try("--steps", "5:20", "--repeat", "1", "--json", "--out", out, path, env=env)
     assert done.returncode == 6, done  # one run of each side
