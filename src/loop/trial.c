@@ -68,8 +68,8 @@ static int choose_finding(struct mr_trial *t, struct mr_error *err)
     }
     if (t->req.id)
         t->finding = finding_of(x, t->req.id);
-    for (size_t i = 0; i < x->findings && !t->req.id && !t->finding; i++)
-        if (mr_injection_possible(x, &x->finding[i]))
+    for (size_t i = 0; i < x->findings && !t->req.id && !t->finding; i++) /* not: what would only measure otherwise */
+        if (x->finding[i].saves_s > 0 && mr_injection_possible(x, &x->finding[i]))
             t->finding = &x->finding[i];
     return t->finding ? 0 : no_finding(t, err);
 }

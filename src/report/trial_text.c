@@ -86,8 +86,8 @@ static void mean_parts(const struct mr_trial *t, bool changed, double out[MR_WIN
 static void row(struct mr_strbuf *out, const char *name, double a, double b, const char *saved, const char *predicted)
 {
     char x[MR_HUMAN_LEN], y[MR_HUMAN_LEN];
-    mr_strbuf_printf(out, "  %-22s %10s %10s   %-*s%s\n", name, seconds(a, x), seconds(b, y), *predicted ? 30 : 0,
-                     saved, predicted);
+    mr_strbuf_printf(out, "  %-22s %10s %10s   %-*s%s%s\n", name, seconds(a, x), seconds(b, y), *predicted ? 30 : 0,
+                     saved, *predicted && strlen(saved) >= 30 ? "  " : "", predicted);
 }
 
 static void put_runs(const struct mr_trial *t, bool changed, struct mr_strbuf *out)

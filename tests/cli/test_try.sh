@@ -42,6 +42,10 @@ refuses() { # status, text, arguments...
 refuses 2 "there is no finding 'XX1'" XX1 base
 refuses 2 "no trace given"
 refuses 2 "bad value '5:5' for '--steps'" --steps 5:5 base
+millrace -q run w.yaml reader.prefetch_size=4 --no-ceiling --out healthy >/dev/null
+millrace report healthy --all >told
+grep -q CCH1 told || fail "the page cache is no finding: $(cat told)"
+refuses 2 "has no finding that can be tried" healthy # a cold cache would be another measurement, and no gain
 
 # tune: searched by replay, measured, and nothing to tune is said
 rc=0
