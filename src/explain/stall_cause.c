@@ -20,12 +20,14 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define FAULT_MOST 20000000u       /* ns: a page of a mapped file and what is read ahead with it come within that */
 #define FAULTS_MANY 4u             /* of one batch: that many are no chance beside a sleep, but slow storage */
 #define FAULT_MOST_SLOW 500000000u /* ns: the same of storage that gives a few MB/s */
+#define BUSY_LEAST 0.95            /* of the time that a batch took to come: its worker had no time to spare */
 #define BESIDE_LEAST 0.3           /* of a wait: less that threads did beside it tells nothing */
 
 /* What is known about one wait. */
@@ -230,6 +232,33 @@ static double crowded(const struct explain_job *j, uint32_t make, uint64_t from,
     return to > from ? delay / (double)(to - from) : 0;
 }
 
+/* A batch was ready at `from` and came at `to`. A worker that computed its next batches all that time was busy: had this
+ * one come at once, the next would have been waited for as long. (Python code that holds the lock keeps the thread that
+ * passes batches on from running.) Where passing on is the limit, the worker waits to be asked for some of the time. */
+static void blame_next(const struct explain_job *j, uint32_t make, uint64_t from, uint64_t to, uint64_t tail,
+                       struct blame *b)
+{
+    const struct explain_lane *l = &j->lane[j->make.item[make].lane];
+    double busy = 0, decode = 0, transform = 0, all = (double)explain_span_ns(from, to);
+    for (uint32_t k = make + 1; k < l->make + l->makes && j->make.item[k].start < to; k++) {
+        const struct explain_make *m = &j->make.item[k];
+        double inside = (double)explain_span_ns(MR_MAX(m->start, from), MR_MIN(m->end, to));
+        double len = (double)MR_MAX(m->end - m->start, 1u);
+        double cpu = m->cpu_ns == UNKNOWN ? 0 : (double)explain_span_ns(m->delay_ns, m->cpu_ns);
+        double apply = fmin((double)m->cause[MR_STALL_TRANSFORM], cpu);
+        busy += inside;
+        transform += inside * fmin(apply / len, 1);
+        decode += inside * fmin((cpu - apply) / len, 1);
+    }
+    if (!(all > 0) || busy < BUSY_LEAST * all)
+        return;
+    uint64_t of_decode = MR_MIN((uint64_t)(decode / all * (double)tail), tail);
+    uint64_t of_transform = MR_MIN((uint64_t)(transform / all * (double)tail), tail - of_decode);
+    b->cause[MR_STALL_QUEUE] -= of_decode + of_transform;
+    b->cause[MR_STALL_DECODE] += of_decode;
+    b->cause[MR_STALL_TRANSFORM] += of_transform;
+}
+
 /* A wait whose batch another thread made. Called while `b` holds what asks told: the busy parts. */
 static void blame_worker(const struct explain_job *j, const uint32_t *of_make, const struct explain_wait *w,
                          struct blame *b)
@@ -260,6 +289,8 @@ static void blame_worker(const struct explain_job *j, const uint32_t *of_make, c
     uint64_t delay = m->own ? 0 : (uint64_t)(crowded(j, w->make, ready, w->end) * (double)tail);
     b->cause[MR_STALL_CPU] += delay;
     b->cause[MR_STALL_QUEUE] += tail - delay;
+    if (!m->own)
+        blame_next(j, w->make, ready, w->end, tail - delay, b);
 }
 
 /* ---- from sums ---- */
