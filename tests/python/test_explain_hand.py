@@ -21,6 +21,7 @@ CPU = ("CPU1", "TH2")  # as many workers as CPUs, or fewer
 CASES = [
     ("direct", 80, 0, 0.02, "input-bound", {"storage"}, ("PF1",), 0),
     ("decode", 30, 0, 0.02, "input-bound", {"decode"}, ("PF1",), 0),
+    ("bare", 30, 0.02, 0.02, "input-bound", {"decode"}, ("PF1",), 0),
     ("imap", 30, 0.06, 0.01, "input-bound", {"decode"}, CPU, 2),
     ("memory", 30, 0, 0.02, "healthy", None, None, None),
     ("hidden", 30, 0.06, 0.01, "input-bound", {"decode", "unknown"}, None, None),
@@ -28,7 +29,6 @@ CASES = [
 ]
 MORE = [
     ("numpy", 30, 0, 0.02, "input-bound", {"storage", "page_cache"}, ("PF1",), 0),  # how much comes at memory speed is the disk's business
-    ("bare", 30, 0.02, 0.02, "input-bound", {"decode"}, ("PF1",), 0),
     ("threads", 30, 0.06, 0.01, "input-bound", {"decode"}, CPU, 2),
     ("loop", 30, 0.02, 0.01, "input-bound", {"decode", "not_started"}, CPU + ("PF1",), 2),
     ("map", 30, 0.02, 0.01, "input-bound", {"decode", "not_started"}, CPU + ("PF1",), 2),

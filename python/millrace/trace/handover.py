@@ -11,8 +11,8 @@ last one. What a loop computes between reading and that is its data's, what foll
 torch.nn.Module's call is watched, until the process uses a DataLoader. Each call of a whole model (a module that has
 parameters, called by no other one) is a span, too: `forward`, with `evaluates` where it is in eval mode or computes no
 gradients. Between the last train span and that call the accelerator's idle time is measured, as it is during a
-DataLoader's waits (accelerator.py). `device` says that CUDA is in use: then copies may wait for the device before the
-forward pass.
+DataLoader's waits (accelerator.py). `device` says that a model lies on a CUDA device: then copies may wait for the
+device before the forward pass. (That CUDA was initialised says little: a look at the device does it.)
 
 Handovers are the calls by which a thread takes the result of another thread or process: futures, pools, queues between
 processes. Only a thread that trains tells of them, and not inside a wait of PyTorch's DataLoader; workers and
@@ -77,8 +77,13 @@ def _watch():
 
     @functools.wraps(original)
     def __call__(self, *args, **kwargs):
-        if compiling() or getattr(_here, "within", False) or next(self.parameters(), None) is None:
+        if compiling() or getattr(_here, "within", False):
             return original(self, *args, **kwargs)
+        weight = next(self.parameters(), None)
+        if weight is None:
+            return original(self, *args, **kwargs)
+        if getattr(weight, "is_cuda", False):
+            _here.device = True
         evaluates = not (self.training and sys.modules["torch"].is_grad_enabled())
         if not evaluates and getattr(_here, "forward", None) == 0:
             _here.forward = perf_counter_ns()
@@ -112,8 +117,8 @@ def _forward():
     begun = getattr(_here, "forward", None)
     if not begun:
         return {}
-    said, cuda = {"forward_ns": perf_counter_ns() - begun}, sys.modules.get("torch.cuda")
-    if cuda is not None and getattr(cuda, "is_initialized", bool)():
+    said = {"forward_ns": perf_counter_ns() - begun}
+    if getattr(_here, "device", False):
         said["device"] = 1
     return said
 
