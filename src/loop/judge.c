@@ -13,6 +13,7 @@
 #define NEAR 0.15    /* of what was predicted: as large */
 #define WIDE 0.25    /* half an interval, of what was predicted: its size is known */
 #define NOTHING 0.02 /* of the window: a gain below is none */
+#define REACH 0.5    /* of what was predicted: a saving below for sure, that may be none, is none */
 #define LOSS 0.01    /* of the window: a loss above is harm */
 #define REPEATS_MOST 100u
 
@@ -117,7 +118,7 @@ static enum mr_trial_verdict verdict_of(const struct mr_judgement *j, double wal
         return MR_TRIAL_UNDECIDED;
     if (g->high < 0 && g->saved < -LOSS * wall)
         return MR_TRIAL_HARMFUL;
-    if (g->high < NOTHING * wall)
+    if (g->high < NOTHING * wall || (!(g->low > 0) && g->high < REACH * low)) /* NAN: nothing was promised */
         return MR_TRIAL_NO_GAIN;
     if (!(g->low > 0) || g->saved < NOTHING * wall)
         return MR_TRIAL_UNDECIDED;

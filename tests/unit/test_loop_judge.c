@@ -116,6 +116,20 @@ static void noise_of_whole_runs_is_not_decided(void **state)
     assert_int_equal(judged(&a, &b, 1, 0.15, 0.13, 0.17).verdict, MR_TRIAL_UNDECIDED); /* J2 */
 }
 
+/* What was promised is out of reach, and the saving may be none: more runs are not asked for. */
+static void promises_out_of_reach_are_no_gain(void **state)
+{
+    (void)state;
+    const struct made a = {0.02, 0.02, 0.01, 0.05};
+    unsigned none = 0, undecided = 0;
+    for (unsigned k = 0; k < 40; k++) {
+        none += judged(&a, &a, 3, 0.9, 0.8, 0.95).verdict == MR_TRIAL_NO_GAIN;
+        undecided += judged(&a, &a, 3, NAN, NAN, NAN).verdict == MR_TRIAL_UNDECIDED;
+    }
+    assert_true(none >= 30);
+    assert_true(undecided >= 10); /* of the same runs, where nothing was promised */
+}
+
 /* Equal sides: at most 5 % of them may look like a gain or a loss; the limits of 1 and 2 % of the window leave fewer. */
 static void equal_sides_seldom_get_a_sign(void **state)
 {
@@ -140,6 +154,7 @@ int main(void)
         cmocka_unit_test(nothing_gained_is_no_gain_and_a_loss_is_harm),
         cmocka_unit_test(waits_that_turn_into_slower_compute_are_no_gain),
         cmocka_unit_test(noise_of_whole_runs_is_not_decided),
+        cmocka_unit_test(promises_out_of_reach_are_no_gain),
         cmocka_unit_test(equal_sides_seldom_get_a_sign),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
