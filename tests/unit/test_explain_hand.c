@@ -271,8 +271,11 @@ static void many_reads_and_what_lies_between_are_one_wait(void **state)
 static void reads_in_large_pieces_serve_the_gaps_without_one(void **state)
 {
     (void)state;
-    for (unsigned every = 1; every < 8; every += 3) {
+    static const unsigned periods[] = {1, 4, 7,
+                                       (STEPS + 2) / 3}; /* the last: three reads, one of them before the first step */
+    for (size_t k = 0; k < MR_ARRAY_LEN(periods); k++) {
         struct world w;
+        unsigned every = periods[k];
         open_world(&w);
         for (unsigned i = 0; i < STEPS; i++) {
             compute(&w, 10 * MS);
