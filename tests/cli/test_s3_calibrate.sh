@@ -61,9 +61,10 @@ finds() { # TEXT COMMAND...
     grep -q "$text" out || fail "$*: no '$text' in: $(cat out)"
 }
 finds "OK    object storage      http://127.0.0.1:[0-9]* answers, region 'us-east-1'" millrace doctor s3://bucket/closed
+# on a busy machine the first byte takes long, which is a note
 for text in "credentials         environment, no end known" "server's clock      as this machine's" \
     "connections         32 of 32 requests at a time answered"; do
-    grep -q "OK    $text" out || fail "no '$text' in: $(cat out)"
+    grep -Eq "^(OK  |NOTE)  $text" out || fail "no '$text' in: $(cat out)"
 done
 finds "nothing below the prefix" millrace doctor s3://bucket/nothing
 finds "WARN  object storage.*NoSuchBucket" millrace doctor s3://nobucket/x
