@@ -1,7 +1,7 @@
 # A folder src/<name> becomes the static library mr_<name>. Sources are found by pattern, so adding a file needs no edit
 # here. Files named *_absent.c stand in for an optional part that this build lacks (store_uring_absent.c for
 # store_uring.c); *_module.c are loadable modules with rules of their own.
-set(MR_MODULE_NAMES base conf order event import launch comm wire s3 store model probe policy format tokens dataset cache tier loader checkpoint plugin metrics sim bench analyze explain advise compare history loop job preset pack watch mcp report cli CACHE INTERNAL "")
+set(MR_MODULE_NAMES base conf order event import launch comm wire s3 store model probe policy format tokens dataset cache tier loader checkpoint plugin metrics sim bench analyze explain advise compare history loop measure job preset pack watch mcp report cli CACHE INTERNAL "")
 set(MR_DEPS_base)
 set(MR_DEPS_conf base)
 set(MR_DEPS_order base)
@@ -32,13 +32,14 @@ set(MR_DEPS_advise explain import metrics conf base)
 set(MR_DEPS_compare advise explain analyze base)
 set(MR_DEPS_history compare base)
 set(MR_DEPS_loop compare advise explain launch conf base)
+set(MR_DEPS_measure advise explain loader dataset probe store event base)
 set(MR_DEPS_job advise explain analyze bench sim loader dataset format model store comm import event conf base)
 set(MR_DEPS_preset job analyze bench metrics dataset model store event order conf base)
 set(MR_DEPS_pack dataset format store base)
 set(MR_DEPS_mcp base)
 set(MR_DEPS_watch analyze import event base)
 set(MR_DEPS_report watch history preset job loop compare explain analyze sim cache dataset import order conf base)
-set(MR_DEPS_cli mcp watch history pack report preset job loop compare advise explain analyze metrics sim plugin checkpoint loader dataset format policy probe model store comm launch event order conf base)
+set(MR_DEPS_cli measure mcp watch history pack report preset job loop compare advise explain analyze metrics sim plugin checkpoint loader dataset format policy probe model store comm launch event order conf base)
 # Headers through which a folder reaches another one, where not all of them are meant for it: FOLDER:HEADER. "public" is
 # include/millrace.
 set(MR_HEADERS_bench loader:public checkpoint:public order:public dataset:public dataset:dataset_parts.h store:store.h comm:comm.h event:emit.h)

@@ -7,7 +7,7 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/dataset_args.h"
-#include "cli/print.h"
+#include "report/print.h"
 #include "report/cache_text.h"
 
 #include <errno.h>

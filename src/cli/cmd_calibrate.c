@@ -3,7 +3,7 @@
 #include "cli/commands.h"
 #include "cli/dataset_args.h"
 #include "cli/workload_args.h"
-#include "cli/print.h"
+#include "report/print.h"
 #include "base/clock.h"
 #include "base/strbuf.h"
 #include "probe/calibrate_machine.h"

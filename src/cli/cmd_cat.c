@@ -2,7 +2,7 @@
 #include "cli/commands.h"
 #include "cli/dataset_args.h"
 #include "cli/workload_args.h"
-#include "cli/print.h"
+#include "report/print.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #include "cli/commands.h"
 #include "cli/dataset_args.h"
 #include "cli/workload_args.h"
-#include "cli/print.h"
+#include "report/print.h"
 #include "base/common.h"
 #include "base/log.h"
 #include "base/strbuf.h"

@@ -7,7 +7,7 @@
 #include "cli/commands.h"
 #include "cli/dataset_args.h"
 #include "cli/workload_args.h"
-#include "cli/print.h"
+#include "report/print.h"
 #include "base/temp_folder.h"
 #include "job/job_generate.h"
 #include "conf/job_options.h"

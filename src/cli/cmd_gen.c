@@ -7,7 +7,7 @@
 #include "cli/dataset_args.h"
 #include "cli/globals.h"
 #include "cli/workload_args.h"
-#include "cli/print.h"
+#include "report/print.h"
 #include "comm/comm.h"
 #include "dataset/gen_spec.h"
 #include "dataset/manifest.h"

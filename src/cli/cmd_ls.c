@@ -1,8 +1,8 @@
 /* `millrace ls`: the runs and traces of folders, a line each, and where their figures changed. */
 #include "cli/commands.h"
 #include "cli/dataset_args.h"
-#include "cli/page_output.h"
-#include "cli/print.h"
+#include "report/page_output.h"
+#include "report/print.h"
 #include "report/history_text.h"
 
 #include <string.h>

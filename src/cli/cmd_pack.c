@@ -6,7 +6,7 @@
 #include "base/workers.h"
 #include "cli/commands.h"
 #include "cli/dataset_args.h"
-#include "cli/print.h"
+#include "report/print.h"
 #include "cli/workload_args.h"
 #include "pack/pack.h"
 #include "report/name_json.h"

@@ -2,7 +2,7 @@
 #include "base/common.h"
 #include "cli/commands.h"
 #include "cli/dataset_args.h"
-#include "cli/print.h"
+#include "report/print.h"
 #include "report/dataset_text.h"
 
 struct show_options {

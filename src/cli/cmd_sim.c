@@ -2,9 +2,9 @@
  * points of a sweep, or how much storage a node needs. The scenario is a file, or a workload and a machine put
  * together. */
 #include "cli/commands.h"
-#include "cli/page_output.h"
+#include "report/page_output.h"
 #include "cli/workload_args.h"
-#include "cli/print.h"
+#include "report/print.h"
 #include "base/common.h"
 #include "base/log.h"
 #include "base/progress.h"

@@ -1,7 +1,7 @@
 /* `millrace trace`: runs a program under the tracer (src/launch). The program's standard streams, exit status and
  * signals are its own; ours are a line on stderr at the end, and warnings. */
 #include "cli/commands.h"
-#include "cli/trace_probe.h"
+#include "measure/trace_probe.h"
 #include "base/common.h"
 #include "base/log.h"
 #include "base/strbuf.h"

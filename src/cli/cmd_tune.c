@@ -4,7 +4,7 @@
 #include "base/strbuf.h"
 #include "cli/commands.h"
 #include "cli/dataset_args.h"
-#include "cli/print.h"
+#include "report/print.h"
 #include "cli/trial_args.h"
 #include "loop/tune.h"
 #include "report/tune_text.h"

@@ -7,7 +7,7 @@
 #include "cli/commands.h"
 #include "cli/dataset_args.h"
 #include "cli/workload_args.h"
-#include "cli/print.h"
+#include "report/print.h"
 #include "dataset/verify_folder.h"
 #include "report/name_json.h"
 

@@ -7,7 +7,7 @@
 #include "base/text_escape.h"
 #include "cli/commands.h"
 #include "cli/dataset_args.h"
-#include "cli/print.h"
+#include "report/print.h"
 #include "report/report_text.h"
 #include "report/watch_text.h"
 #include "watch/watch.h"

@@ -3,7 +3,7 @@
 
 #include "base/common.h"
 #include "cli/workload_args.h"
-#include "cli/print.h"
+#include "report/print.h"
 #include "build_info.h"
 
 #include <jansson.h>

@@ -2,7 +2,7 @@
 #include "cli/trial_args.h"
 #include "base/common.h"
 #include "base/log.h"
-#include "cli/print.h"
+#include "report/print.h"
 #include "loop/apply.h"
 
 #include <ctype.h>

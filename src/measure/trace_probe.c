@@ -1,7 +1,7 @@
 /* See trace_probe.h. Asked are pieces of the data files that the trace names, as large as the program's reads or whole
  * files: half of them by one thread, the other half by as many as the program would need. What one thread gets now must
  * be near to what the program got; else the storage answers from somewhere else now, and nothing is kept. */
-#include "cli/trace_probe.h"
+#include "measure/trace_probe.h"
 #include "advise/explain_open.h"
 #include "base/common.h"
 #include "base/log.h"

@@ -5,7 +5,7 @@
 #include "base/common.h"
 #include "base/log.h"
 #include "base/strbuf.h"
-#include "cli/run_output.h"
+#include "report/run_live.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* The display of `millrace run` while it runs: the live line. */
-#ifndef MR_CLI_RUN_OUTPUT_H
-#define MR_CLI_RUN_OUTPUT_H
+#ifndef MR_REPORT_RUN_LIVE_H
+#define MR_REPORT_RUN_LIVE_H
 
 #include "job/job.h"
 

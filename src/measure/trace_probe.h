@@ -1,7 +1,7 @@
 /* At the end of `millrace trace`: a program that waited for storage with one reader has not shown what more readers get.
  * Its own data files are asked for a second, and the answer goes into the trace. */
-#ifndef MR_CLI_TRACE_PROBE_H
-#define MR_CLI_TRACE_PROBE_H
+#ifndef MR_MEASURE_TRACE_PROBE_H
+#define MR_MEASURE_TRACE_PROBE_H
 
 #include <stdatomic.h>
 

@@ -1,6 +1,6 @@
 /* Standard output: the one place where results of commands are written. Texts and JSON come from src/report. */
-#ifndef MR_CLI_PRINT_H
-#define MR_CLI_PRINT_H
+#ifndef MR_REPORT_PRINT_H
+#define MR_REPORT_PRINT_H
 
 #include "base/strbuf.h"
 

@@ -1,7 +1,7 @@
 /* See measure_loader.h. The pictures are linked into a folder of one class, scanned as a user would do it, and read by
  * the loader of `millrace.torch`, epoch after epoch, until the time is over. They come from the page cache after the
  * first: what is measured is decoding. */
-#include "cli/measure_loader.h"
+#include "measure/measure_loader.h"
 #include "base/clock.h"
 #include "base/common.h"
 #include "base/temp_folder.h"

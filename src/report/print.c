@@ -1,5 +1,5 @@
 /* Writing results: see print.h. */
-#include "cli/print.h"
+#include "report/print.h"
 
 #include "base/text_escape.h"
 

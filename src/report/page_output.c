@@ -1,5 +1,5 @@
 /* Pages from the command line: see page_output.h. */
-#include "cli/page_output.h"
+#include "report/page_output.h"
 #include "base/common.h"
 #include "base/log.h"
 #include "report/page.h"

@@ -1,6 +1,6 @@
 /* `--html`: how the commands write pages. */
-#ifndef MR_CLI_PAGE_OUTPUT_H
-#define MR_CLI_PAGE_OUTPUT_H
+#ifndef MR_REPORT_PAGE_OUTPUT_H
+#define MR_REPORT_PAGE_OUTPUT_H
 
 #include "base/arena.h"
 #include "conf/workload.h"

@@ -1,6 +1,6 @@
 /* How quick our own loader is with the pictures of a traced program, on this machine: for the advice to use it. */
-#ifndef MR_CLI_MEASURE_LOADER_H
-#define MR_CLI_MEASURE_LOADER_H
+#ifndef MR_MEASURE_MEASURE_LOADER_H
+#define MR_MEASURE_MEASURE_LOADER_H
 
 #include "explain/explain.h"
 
