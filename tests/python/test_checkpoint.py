@@ -368,7 +368,11 @@ def test_rank_refused(folder):
     """A state that one rank cannot save: the others learn why at once, and the next save works."""
     for bad in range(2):
         children = [subprocess.Popen([sys.executable, "-c", RANK_BAD, folder, str(r), str(bad)]) for r in range(2)]
-        assert [c.wait(120) for c in children] == [0, 0]
+        try:
+            assert [c.wait(120) for c in children] == [0, 0]
+        finally:  # one that waits for the other would keep the test's output open
+            for c in children:
+                c.kill()
         assert checkpoint.load(folder, rank=1)["x"][0] == 1
 
 
